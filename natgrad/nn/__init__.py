@@ -1,0 +1,1 @@
+"""Networks: the layers, builders and input transform of the paper."""

@@ -1,0 +1,1 @@
+"""Recipes: the only place where the layers of natgrad meet."""
