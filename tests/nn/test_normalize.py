@@ -46,7 +46,7 @@ def literal_covariances(features: Tensor, labels: Tensor) -> tuple[Tensor, Tenso
     mean = features.mean(0)
     within = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64)
     between = within.clone()
-    for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
+    for label in labels.unique().tolist():
         members = features[labels == label]
         centred = members - members.mean(0)
         within += centred.T @ centred / len(features)

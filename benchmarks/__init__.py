@@ -1,0 +1,1 @@
+"""Benchmarks: what natgrad costs and what it gains, each a command."""

@@ -1,0 +1,68 @@
+"""Parameter groups: what they may name, and which options they may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from torch import Tensor, nn
+
+from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER
+from natgrad.optim.online import check_options
+
+
+def listed(group: Mapping[str, Any]) -> list[nn.Module | nn.Parameter]:
+    """Return the modules and parameters that a group names: one, or any nesting of iterables."""
+    if "params" not in group:
+        raise ValueError(
+            "a parameter group needs 'params', the modules or parameters it is for, "
+            f"but has only {sorted(group)}"
+        )
+    params = group["params"]
+    if isinstance(params, nn.Module | Tensor):
+        return [params]  # type: ignore[list-item]
+    if isinstance(params, Iterable) and not isinstance(params, str):
+        return [one for item in params for one in listed({"params": item})]
+    raise TypeError(
+        f"'params' of a group must be modules or parameters, but got {type(params).__name__}"
+    )
+
+
+def parameters_of(items: Iterable[nn.Module | nn.Parameter]) -> list[nn.Parameter]:
+    """Return the parameters that are listed or in a listed module, each once."""
+    parameters = (item.parameters() if isinstance(item, nn.Module) else [item] for item in items)
+    return list(dict.fromkeys(chain.from_iterable(parameters)))
+
+
+def check_bias(layer: Any, name: str, members: set[Tensor]) -> None:
+    """Raise ValueError if the layer's bias is not in the group that its weight is in."""
+    if layer.bias is not None and layer.bias not in members:
+        raise ValueError(
+            f"the bias of layer '{name}' is a column of its weight matrix, but it is in another "
+            "parameter group: put both into one group, for instance by naming the module itself"
+        )
+
+
+def check_group(group: Mapping[str, Any], known: set[str]) -> None:
+    """Raise ValueError for an option that is unknown, or that has no meaning."""
+    unknown = set(group) - known - {"params", "initial_lr"}
+    if unknown:
+        raise ValueError(
+            f"a parameter group has the options {', '.join(sorted(known))}, "
+            f"but got {', '.join(sorted(unknown))}"
+        )
+    if not 0.0 <= float(group["lr"]) < math.inf:
+        raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']}")
+    if group["method"] not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, but got {group['method']!r}")
+    limit = group["max_change_per_sample"]
+    if limit is not None and not limit > 0.0:
+        raise ValueError(
+            f"max_change_per_sample must be positive, or None for no limit, but got {limit}"
+        )
+    for rank in ("rank_in", "rank_out"):
+        check_options(group[rank], *(group[name] for name in OPTIONS_OF_FISHER))
+    if group["method"] == "simple" and not group["alpha"] > 0.0:
+        raise ValueError(f"the simple method needs alpha > 0, but got {group['alpha']}")

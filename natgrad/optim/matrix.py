@@ -1,0 +1,304 @@
+"""One weight matrix under natural-gradient SGD: from the rows (X, Y) of a minibatch to its change.
+
+    W <- W - lr alpha_t X_bar^T Y_bar
+
+with X (N, D_out) the derivatives of the loss at the layer's output and Y (N, D_in) its inputs, one
+row per sample. The bias is one more column of W, whose input is always 1.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+
+from natgrad.optim.max_change import change_factor
+from natgrad.optim.online import OnlineFisher
+from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, add_product_
+from natgrad.optim.simple import simple_rows
+
+METHODS = ("online", "simple", "none")
+OPTIONS_OF_FISHER = ("alpha", "num_samples_history", "update_period")
+
+
+@dataclass
+class Pass:
+    """What all matrices of one optimizer share between two calls of `step`."""
+
+    fused: bool
+    tapped: bool = True  # False: layers compute their plain gradients
+    accumulating: bool = False  # True: rows are collected, and nothing is computed from them yet
+    refused: str | None = None  # what was not finite, and where
+    updated: list[str] = field(default_factory=list)  # fused: the layers that have changed already
+
+
+class Call(NamedTuple):
+    """The rows that one call of a layer contributes, and the layer's bias, if any."""
+
+    X: Tensor
+    Y: Tensor
+    bias: Parameter | None
+
+
+class OpenCall:
+    """A forward call of a layer whose backward pass may come; it lives as long as its graph."""
+
+    def __init__(self, bias: Parameter | None) -> None:
+        self.bias = bias
+
+
+class Gradient(NamedTuple):
+    """The natural gradient of a weight matrix, and of the bias of each layer that uses it."""
+
+    weight: Tensor
+    biases: dict[Parameter, Tensor]
+
+
+class WeightMatrix:
+    """A weight parameter with its two Fisher factors; several layers may share it."""
+
+    def __init__(self, name: str, weight: Parameter, group: dict[str, Any], shared: Pass) -> None:
+        self.name = name
+        self.weight = weight
+        self.biases: list[Parameter] = []  # of the layers that use this weight; mostly one
+        self.group = group
+        self.shared = shared
+        self.fisher_in: OnlineFisher | None = None
+        self.fisher_out: OnlineFisher | None = None
+        self.num_minibatches = 0
+        self.num_limited = 0  # minibatches in which the max-change limit was active
+        self._open_calls: weakref.WeakSet[OpenCall] = weakref.WeakSet()
+        self._calls: list[Call] = []
+        self._changed = False
+        self._before: tuple[Any, ...] | None = None
+
+    # -- collecting the rows of a minibatch ------------------------------------------------------
+
+    def open_call(self, bias: Parameter | None) -> OpenCall:
+        """Expect the rows of a call of a layer, for as long as what is returned is kept."""
+        call = OpenCall(bias)
+        self._open_calls.add(call)
+        return call
+
+    def collect(self, X: Tensor, Y: Tensor, call: OpenCall) -> Gradient | None:
+        """Take the rows of one call of a layer; return the gradient if they complete the minibatch.
+
+        With `fused`, the weights are changed instead, and nothing is returned.
+        """
+        if self._changed:
+            raise RuntimeError(
+                f"a second backward pass reached layer '{self.name}' before optimizer.step(), but "
+                "fused=True has already changed its weights in the first: call step() after each "
+                "backward pass, or put all but the last into `with optimizer.accumulate():`, or "
+                "use fused=False"
+            )
+        is_again = call not in self._open_calls  # a second backward pass through a retained graph
+        self._open_calls.discard(call)
+        if self.shared.accumulating:
+            # After this pass, others may overwrite what the rows are views of.
+            self._calls.append(Call(X.clone(), Y.clone(), call.bias))
+            return None
+        self._calls.append(Call(X, Y, call.bias))
+        if self._open_calls or is_again:
+            # Another call of the layer may follow in this backward pass; if it was never meant to
+            # (its output was not used), the end of the pass completes the minibatch.
+            torch.autograd.Variable._execution_engine.queue_callback(self.complete)
+            return None
+        return self._complete()
+
+    @torch.no_grad()
+    def complete(self) -> None:
+        """Let the rows that were collected, if any, be a whole minibatch."""
+        if self._calls:
+            gradient = self._complete()
+            if gradient is not None:
+                accumulate_grad(self.weight, gradient.weight)
+                for bias, grad in gradient.biases.items():
+                    accumulate_grad(bias, grad)
+
+    def _complete(self) -> Gradient | None:
+        calls, self._calls = self._calls, []
+        if self.shared.fused and self.shared.refused is not None:
+            return None
+        biases = [bias for bias in self.biases if bias.requires_grad]
+        X, Y = _stack(calls, biases, _compute_dtype(self.weight))
+        before = self._snapshot()
+        try:
+            X_bar, Y_bar = self._precondition(X, Y)
+        except NonFiniteError:
+            self._restore(before)
+            # The first that is met: from there, bad values spread to all that follow.
+            self.shared.refused = self.shared.refused or _describe_refusal(self.name, X, Y)
+            if self.shared.fused:
+                return None
+            X_bar, Y_bar = PlainRows(X, 0.0), PlainRows(Y, 0.0)
+        if not self.shared.fused and self._before is None:
+            self._before = before
+        lr = float(self.group["lr"])
+        factor = change_factor(lr, self.group["max_change_per_sample"], X_bar, Y_bar)
+        self.num_minibatches += 1
+        self.num_limited += factor < 1.0
+        if not self.shared.fused:
+            return self._gradient(biases, X_bar, Y_bar, factor)
+        self._change(biases, X_bar, Y_bar, -lr * factor)
+        return None
+
+    # -- the natural gradient --------------------------------------------------------------------
+
+    def _precondition(self, X: Tensor, Y: Tensor) -> tuple[Rows, Rows]:
+        """Return the preconditioned rows, each with the Frobenius norm that it had."""
+        method = self.group["method"]
+        if method == "none":
+            return PlainRows(X), PlainRows(Y)
+        if method == "simple":
+            return simple_rows(X, self.group["alpha"]), simple_rows(Y, self.group["alpha"])
+        self.fisher_in = self._fisher(self.fisher_in, "rank_in", Y)
+        self.fisher_out = self._fisher(self.fisher_out, "rank_out", X)
+        return self.fisher_out.rows(X), self.fisher_in.rows(Y)
+
+    def _fisher(self, fisher: OnlineFisher | None, rank: str, like: Tensor) -> OnlineFisher:
+        """Return the factor, or a new one, for rows of this kind, with the options of the group.
+
+        Freezing a bias changes the dimension, and moving the model its type or device: what was
+        learned before does not fit any more, and the factor starts anew.
+        """
+        options = {name: self.group[name] for name in OPTIONS_OF_FISHER}
+        if fisher is None or not fisher.fits(like):
+            return OnlineFisher(self.group[rank], **options)
+        fisher.configure(**options)
+        return fisher
+
+    def _gradient(self, biases: list[Parameter], X: Rows, Y: Rows, scale: float) -> Gradient:
+        dtype, device = X.X.dtype, X.X.device
+        weight = torch.empty(self.weight.shape, dtype=dtype, device=device)
+        grads = [torch.empty(bias.shape, dtype=dtype, device=device) for bias in biases]
+        add_product_(weight.flatten(1), grads, X, Y.hat(), scale=scale * Y.gamma, keep=False)
+        return Gradient(
+            weight.to(self.weight.dtype),
+            {bias: grad.to(bias.dtype) for bias, grad in zip(biases, grads, strict=True)},
+        )
+
+    def _change(self, biases: list[Parameter], X: Rows, Y: Rows, scale: float) -> None:
+        parameters = [self.weight, *biases]
+        if all(p.is_contiguous() and p.dtype == X.X.dtype for p in parameters):
+            weight = self.weight if self.weight.dim() == 2 else self.weight.flatten(1)
+            add_product_(weight, biases, X, Y.hat(), scale=scale * Y.gamma, keep=True)
+        else:
+            gradient = self._gradient(biases, X, Y, scale)
+            self.weight.add_(gradient.weight)
+            for bias, grad in gradient.biases.items():
+                bias.add_(grad)
+        self._changed = True
+        self.shared.updated.append(self.name)
+
+    # -- between steps ---------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Settle what this step did: there is no way back from here."""
+        self._before = None
+        self._changed = False
+        self._calls.clear()
+
+    def take_back(self) -> None:
+        """Return to the Fisher factors of the last `finish`; weights that changed stay changed."""
+        if self._before is not None:
+            self._restore(self._before)
+        self.finish()
+
+    def _snapshot(self) -> tuple[Any, ...]:
+        fishers = [
+            (f, None if f is None else f.snapshot()) for f in (self.fisher_in, self.fisher_out)
+        ]
+        return *fishers, self.num_minibatches, self.num_limited
+
+    def _restore(self, snapshot: tuple[Any, ...]) -> None:
+        fisher_in, fisher_out, self.num_minibatches, self.num_limited = snapshot
+        self.fisher_in, self.fisher_out = fisher_in[0], fisher_out[0]
+        for fisher, state in (fisher_in, fisher_out):
+            if fisher is not None:
+                fisher.restore(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next step depends on."""
+        state: dict[str, Any] = {
+            "num_minibatches": self.num_minibatches,
+            "num_limited": self.num_limited,
+        }
+        if self.fisher_in is not None and self.fisher_out is not None:
+            state["fisher_in"] = self.fisher_in.state_dict()
+            state["fisher_out"] = self.fisher_out.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned, to the weight's device and precision."""
+        self.num_minibatches = state.get("num_minibatches", 0)
+        self.num_limited = state.get("num_limited", 0)
+        self.fisher_in = self.fisher_out = None
+        if "fisher_in" in state:
+            num_outputs, num_inputs = self.weight.shape[0], self.weight[0].numel()
+            with_biases = range(num_inputs, num_inputs + len(self.biases) + 1)
+            self.fisher_in = self._loaded("rank_in", state["fisher_in"], with_biases)
+            self.fisher_out = self._loaded("rank_out", state["fisher_out"], [num_outputs])
+        self.finish()
+
+    def _loaded(self, rank: str, state: dict[str, Any], dimensions: Sequence[int]) -> OnlineFisher:
+        if "R" in state and state["R"].shape[1] not in dimensions:
+            raise ValueError(
+                f"the saved Fisher factor of layer '{self.name}' is for vectors of dimension "
+                f"{state['R'].shape[1]}, but the layer has {dimensions[0]}: the state was saved "
+                "for another model"
+            )
+        like = torch.empty(0, device=self.weight.device, dtype=_compute_dtype(self.weight))
+        fisher = self._fisher(None, rank, like)
+        fisher.load_state_dict(
+            {k: v.to(like, copy=True) if isinstance(v, Tensor) else v for k, v in state.items()}
+        )
+        return fisher
+
+
+def _compute_dtype(weight: Tensor) -> torch.dtype:
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def _stack(
+    calls: Sequence[Call], biases: Sequence[Parameter], dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return X (N, D_out) and Y (N, D_in + number of biases) of all calls.
+
+    Each bias has a column of Y: 1 in the rows of the calls that used it, 0 in the others.
+    """
+    if len(calls) == 1 and len(biases) <= 1:  # nearly always
+        X, Y, bias = calls[0]
+        ones = (0, len(biases))
+        Y = Y.to(dtype)
+        return X.to(dtype), F.pad(Y, ones, value=float(bias is biases[0])) if biases else Y
+    X = torch.cat([call.X.to(dtype) for call in calls])
+    Y = torch.cat([call.Y.to(dtype) for call in calls])
+    used = torch.tensor([[float(call.bias is bias) for bias in biases] for call in calls])
+    num_rows = torch.tensor([len(call.X) for call in calls])
+    return X, torch.cat([Y, used.to(Y).repeat_interleave(num_rows.to(Y.device), dim=0)], dim=1)
+
+
+def _describe_refusal(name: str, X: Tensor, Y: Tensor) -> str:
+    found = []
+    for what, values in (("derivatives at its output", X), ("inputs", Y)):
+        num_bad = values.numel() - int(values.isfinite().sum())
+        if num_bad:
+            found.append(f"{num_bad} of the {values.numel()} {what} are NaN or infinite")
+    where = "; ".join(found) or "values so large that their products overflow"
+    return f"layer '{name}': {where}"
+
+
+def accumulate_grad(parameter: Parameter, grad: Tensor) -> None:
+    """Add to `.grad`, as autograd does for the gradients that are handed to it."""
+    before = parameter.grad
+    if before is None:
+        parameter.grad = grad
+    else:  # torch adds a sparse tensor to a dense one, but not the other way round
+        parameter.grad = grad + before if before.is_sparse else before + grad

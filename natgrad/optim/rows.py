@@ -1,0 +1,152 @@
+"""A minibatch of preconditioned row vectors that is only formed where it is needed.
+
+The update of a weight matrix is X_bar^T Y_bar. X_bar, the preconditioned derivatives at a layer's
+output, is the widest matrix of the step (N x 12000 for a large softmax layer), and writing it out
+would cost as much as the arithmetic that makes it. So a preconditioner hands out `Rows`: what is
+needed to form any block of columns of X_bar, while it is hot in the cache, beside its norms, which
+are known without forming it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+# A block of this many elements of X_bar (2 MiB of float32) stays in a core's cache between its two
+# uses; measured best at N = 128 and N = 512 by benchmarks/step.py, and never slower than the
+# product without blocks.
+BLOCK_ELEMENTS = 2**19
+MIN_BLOCK_COLUMNS = 256
+
+
+class NonFiniteError(FloatingPointError):
+    """A gradient, or an input of a layer, holds NaN or infinity."""
+
+
+class Rows(ABC):
+    """X_bar = gamma X_hat (N, D), with the Frobenius norm of X.
+
+    Attributes:
+        X: the rows before preconditioning, (N, D).
+        squared_norm: ||X||_F^2, which is ||X_bar||_F^2 too.
+        gamma: the factor that restores the norm of X after preconditioning, eqn:gammat.
+    """
+
+    X: Tensor
+    squared_norm: float
+    gamma: float
+
+    @abstractmethod
+    def block(self, begin: int, end: int) -> Tensor:
+        """Return columns begin to end of X_hat (before `gamma`, and before `mix`).
+
+        They may be in scratch memory, which the next block overwrites.
+        """
+
+    @abstractmethod
+    def hat(self) -> Tensor:
+        """Return X_hat itself, (N, D)."""
+
+    def mix(self, Y: Tensor) -> Tensor:
+        """Return M Y, where M (N, N) makes X_hat^T Y = block^T M Y; M is I unless overridden."""
+        return Y
+
+    @abstractmethod
+    def squared_row_norms(self) -> Tensor:
+        """Return ||x_bar_i||^2 for each row i, (N,)."""
+
+    def dense(self) -> Tensor:
+        """Return X_bar itself, (N, D)."""
+        return self.hat() if self.gamma == 1.0 else self.hat() * self.gamma
+
+
+class PlainRows(Rows):
+    """X_bar = X: what plain SGD uses."""
+
+    def __init__(self, X: Tensor, squared_norm: float | None = None) -> None:
+        self.X = X
+        self.squared_norm = squared_frobenius_norm(X) if squared_norm is None else squared_norm
+        self.gamma = 1.0
+
+    def block(self, begin: int, end: int) -> Tensor:
+        """Return the columns in memory of their own: the product that follows reads along them."""
+        return columns(self.X, begin, end).contiguous()
+
+    def hat(self) -> Tensor:
+        """Return X."""
+        return self.X
+
+    def squared_row_norms(self) -> Tensor:
+        """Return ||x_i||^2."""
+        squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_()
+        return squared
+
+
+def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
+    """Return columns begin to end, without the cost of a slice where they are all."""
+    return matrix if end - begin == matrix.shape[1] else matrix[:, begin:end]
+
+
+class _Scratch(threading.local):
+    """Memory that is used again for every block: fresh memory would cost a page fault per 4 KiB."""
+
+    def __init__(self) -> None:
+        self.memory: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def matrix(self, like: Tensor, num_rows: int, num_columns: int) -> Tensor:
+        """Return a (num_rows, num_columns) matrix of the type and on the device of `like`."""
+        key, size = (like.dtype, like.device), num_rows * num_columns
+        memory = self.memory.get(key)
+        if memory is None or memory.numel() < size:
+            memory = self.memory[key] = like.new_empty(size)
+        return memory[:size].view(num_rows, num_columns)
+
+
+scratch = _Scratch()
+
+
+def squared_frobenius_norm(X: Tensor) -> float:
+    """Return tr(X^T X) as a float, or raise `NonFiniteError` saying what X holds."""
+    # Row by row: the float32 norm of all of a large matrix at once is wrong by 2e-4 (512 x 12000).
+    squared = float(torch.linalg.vector_norm(torch.linalg.vector_norm(X, dim=1))) ** 2
+    if not math.isfinite(squared):
+        raise NonFiniteError(_describe_non_finite(X))
+    return squared
+
+
+def _describe_non_finite(X: Tensor) -> str:
+    num_nan, num_inf = int(X.isnan().sum()), int(X.isinf().sum())
+    if num_nan or num_inf:
+        return f"{num_nan} NaN and {num_inf} infinite values of {X.numel()}"
+    return f"values up to {float(X.abs().max()):.3g}, whose squares overflow {X.dtype}"
+
+
+def add_product_(
+    weight: Tensor, biases: Sequence[Tensor], X: Rows, Y: Tensor, *, scale: float, keep: bool
+) -> None:
+    """Set [weight biases] to keep * [weight biases] + scale X_bar^T Y, in place.
+
+    The last columns of Y belong to the biases, one to each; usually there is one, or none. By
+    blocks of X_bar's columns: each is formed in the cache and used at once. `keep=False` overwrites
+    whatever the memory held.
+    """
+    num_rows, num_columns = X.X.shape
+    scale *= X.gamma
+    beta = 1.0 if keep else 0.0
+    Y = X.mix(Y)
+    num_inputs = Y.shape[1] - len(biases)
+    Y_weight = columns(Y, 0, num_inputs)
+    # In memory of its own, as a column between others makes the product with it three times slower.
+    Y_biases = [(bias, Y[:, num_inputs + i].contiguous()) for i, bias in enumerate(biases)]
+    step = max(MIN_BLOCK_COLUMNS, BLOCK_ELEMENTS // max(num_rows, 1))
+    for begin in range(0, num_columns, step):
+        end = min(begin + step, num_columns)
+        block = X.block(begin, end).t()
+        weight[begin:end].addmm_(block, Y_weight, alpha=scale, beta=beta)
+        for bias, y in Y_biases:
+            bias[begin:end].addmv_(block, y, alpha=scale, beta=beta)

@@ -1,0 +1,165 @@
+"""The simple method: each sample is preconditioned with the Fisher matrix of the others.
+
+    G_i     = beta I + 1/(N-1) sum_{j != i} x_j x_j^T,    beta = alpha tr(X^T X) / (N D)
+    x_hat_i = G_i^-1 x_i
+    X_bar   = gamma X_hat, with the Frobenius norm of X
+
+(Appendix A prints the definition of G_i with an inverse that must not be there.) Holding out a row
+is a rank-one correction, which leaves x_hat_i = b_i q_i with Q = X G^-1, a_i = x_i^T q_i and
+b_i = 1 + a_i / (N - 1 - a_i). In units of beta the row-space form is
+
+    M = (I + X X^T / (beta (N-1)))^-1,   Q = M X,   a_i = (N-1) (1 - M_ii),   so   b_i = 1 / M_ii
+
+and the rows' norms follow from M alone: ||q_i||^2 = beta (N-1) (M_ii - sum_j M_ij^2). So the
+product X_hat^T Y = X^T M diag(b) Y needs only the (N, N) matrix M and never X_hat.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from natgrad.optim.rows import PlainRows, Rows, columns, squared_frobenius_norm
+
+GRAM_STRIP = 64  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
+MAX_LOSS = 3e4  # how much round-off may be amplified before the computation goes to float64
+MIN_DIFFERENCE = 1e-3  # of the mean of M_ii - sum_j M_ij^2: below it, X_hat itself is used
+
+
+def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
+    """Return X_bar (N, D): each row times the inverse smoothed Fisher matrix of the others.
+
+    The Frobenius norm of X is kept. A single row, which has no others, is returned as it is.
+
+    >>> X = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> X_bar = precondition_simple(X)
+    >>> others = torch.cat([X[:2], X[3:]])
+    >>> G_2 = 4.0 * X.square().sum() / (8 * 3) * torch.eye(3) + others.T @ others / 7
+    >>> x_hat_2 = torch.linalg.solve(G_2, X[2])
+    >>> torch.allclose(X_bar[2] / X_bar[2].norm(), x_hat_2 / x_hat_2.norm())
+    True
+    """
+    if X.dim() != 2:
+        raise ValueError(
+            "precondition_simple takes a matrix (N, D), one row per sample, "
+            f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
+        )
+    X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
+    rows = simple_rows(X_work, alpha)
+    X_hat = rows.hat()
+    # The norm of what is returned is the input's to the last digit, whatever M has lost.
+    squared = squared_frobenius_norm(X_hat)
+    scale = math.sqrt(rows.squared_norm / squared) if squared > 0.0 else 1.0
+    return (X_hat * scale).to(X.dtype)
+
+
+def simple_rows(X: Tensor, alpha: float) -> Rows:
+    """Return the preconditioned X (N, D) without forming it where N <= D, formed where N > D."""
+    if not alpha > 0.0:
+        raise ValueError(
+            "the simple method needs alpha > 0, as the Fisher matrix of N - 1 samples "
+            f"may be singular; got {alpha}"
+        )
+    num_rows, num_columns = X.shape
+    squared_norm = squared_frobenius_norm(X)
+    if num_rows <= 1 or squared_norm == 0.0:
+        return PlainRows(X, squared_norm)
+    beta = alpha * squared_norm / (num_rows * num_columns)
+    is_exact = X.dtype == torch.float64
+    condition = num_columns / alpha  # of I + X^T X / (beta (N-1)) is at most about this
+    if is_exact or condition <= MAX_LOSS:
+        if num_rows <= num_columns:
+            return _MixedRows(X, squared_norm, beta)
+        Q, inverse_b = _in_column_space(X, beta)
+        if is_exact or condition <= MAX_LOSS * float(inverse_b.min()):
+            return _DenseRows(X, squared_norm, Q / inverse_b.unsqueeze(1))
+    return _DenseRows(X, squared_norm, simple_rows(X.double(), alpha).dense().to(X.dtype))
+
+
+def _in_column_space(X: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Return Q = X (I + X^T X / (beta (N-1)))^-1 and 1/b; cost about 3 N D^2 + O(D^3)."""
+    unit = beta * (X.shape[0] - 1)
+    Q = X @ _inverse_plus_identity(lower_gram(X.t()), 1.0 / unit)
+    return Q, 1.0 - torch.linalg.vecdot(X, Q) / unit
+
+
+def _inverse_plus_identity(lower: Tensor, scale: float) -> Tensor:
+    """Return (I + scale S)^-1 of the symmetric S whose lower triangle is given, which is lost."""
+    lower.mul_(scale).diagonal().add_(1.0)
+    return torch.cholesky_inverse(torch.linalg.cholesky(lower))
+
+
+def lower_gram(X: Tensor) -> Tensor:
+    """Return X X^T (N, N), of which only the lower triangle is meant to be read."""
+    num_rows = X.shape[0]
+    gram = X.new_zeros(num_rows, num_rows)
+    for begin in range(0, num_rows, GRAM_STRIP):
+        end = min(begin + GRAM_STRIP, num_rows)
+        torch.mm(X[begin:], X[begin:end].t(), out=gram[begin:, begin:end])
+    return gram
+
+
+class _MixedRows(Rows):
+    """X_hat = diag(b) M X, in row space."""
+
+    def __init__(self, X: Tensor, squared_norm: float, beta: float) -> None:
+        self.X = X
+        self.squared_norm = squared_norm
+        unit = beta * (X.shape[0] - 1)
+        self.M = _inverse_plus_identity(lower_gram(X), 1.0 / unit)
+        self.b = self.M.diagonal().reciprocal()
+        difference = self.M.diagonal() - self.M.square().sum(dim=1)
+        self._X_hat: Tensor | None = None
+        if float(difference.mean()) < MIN_DIFFERENCE:
+            # All samples alike, or alpha huge: the difference has no digits left.
+            self._X_hat = (self.M @ X).mul_(self.b.unsqueeze(1))
+            squared_norms = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
+        else:
+            squared_norms = difference.clamp_min_(0.0).mul_(unit).mul_(self.b.square())
+        total = float(squared_norms.sum())
+        self.gamma = math.sqrt(squared_norm / total) if total > 0.0 else 1.0
+        self._squared_row_norms: Tensor = squared_norms.mul_(self.gamma**2)
+
+    def block(self, begin: int, end: int) -> Tensor:
+        """Return X[:, begin:end] in memory of its own; `mix` does the rest."""
+        return columns(self.X, begin, end).contiguous()
+
+    def mix(self, Y: Tensor) -> Tensor:
+        """Return M diag(b) Y: X_hat^T Y = X^T M diag(b) Y."""
+        return self.M @ (Y * self.b.unsqueeze(1))
+
+    def squared_row_norms(self) -> Tensor:
+        """Return ||x_bar_i||^2."""
+        return self._squared_row_norms
+
+    def hat(self) -> Tensor:
+        """Return X_hat."""
+        if self._X_hat is not None:
+            return self._X_hat
+        return (self.M @ self.X).mul_(self.b.unsqueeze(1))
+
+
+class _DenseRows(Rows):
+    """X_hat as it is, in column space."""
+
+    def __init__(self, X: Tensor, squared_norm: float, X_hat: Tensor) -> None:
+        self.X = X
+        self.X_hat = X_hat
+        self.squared_norm = squared_norm
+        squared = squared_frobenius_norm(X_hat)
+        self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
+
+    def block(self, begin: int, end: int) -> Tensor:
+        """Return X_hat[:, begin:end]."""
+        return columns(self.X_hat, begin, end).contiguous()
+
+    def hat(self) -> Tensor:
+        """Return X_hat."""
+        return self.X_hat
+
+    def squared_row_norms(self) -> Tensor:
+        """Return ||x_bar_i||^2."""
+        squared: Tensor = torch.linalg.vector_norm(self.X_hat, dim=1).square_()
+        return squared.mul_(self.gamma**2)

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from natgrad.optim import precondition_simple
+from natgrad.optim.rows import NonFiniteError, PlainRows
+from natgrad.optim.simple import GRAM_STRIP, lower_gram, simple_rows
+from tests.optim.literal import precondition_simple_literally
+from tests.optim.samples import KINDS, minibatch, relative_error
+
+SCALES = (1e-13, 1e-6, 1.0, 1e4, 1e12)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    kind=st.sampled_from(KINDS),
+    N=st.integers(1, 24),
+    D=st.integers(1, 24),
+    alpha=st.sampled_from((1e-2, 0.3, 4.0, 100.0, 1e6)),
+    scale=st.sampled_from(SCALES),
+    seed=st.integers(0, 10**6),
+)
+def test_equals_brute_force_hold_one_out(
+    kind: str, N: int, D: int, alpha: float, scale: float, seed: int
+) -> None:
+    X = minibatch(kind, N, D, seed) * scale
+    expected = precondition_simple_literally(X, alpha)
+    rows = simple_rows(X, alpha)
+    assert relative_error(rows.dense(), expected) < 1e-10
+    # The norms come from a difference; where few digits are left, from fewer than float64 has.
+    assert relative_error(rows.squared_row_norms(), expected.square().sum(dim=1)) < 1e-9
+
+    single = precondition_simple(X.float(), alpha).double()
+    assert float(single.norm()) == pytest.approx(float(X.norm()), rel=2e-6, abs=0.0)
+    # Condition up to D / alpha = 2400: round-off of float32 times as much.
+    assert relative_error(single, precondition_simple_literally(X.float(), alpha)) < max(
+        1e-5, 2e-6 * D / alpha
+    )
+
+
+@pytest.mark.parametrize(("N", "D"), [(12, 20), (20, 20), (21, 20), (70, 20)])
+@pytest.mark.parametrize("alpha", [1e-2, 1.0, 4.0, 50.0])
+def test_equals_brute_force_in_row_and_in_column_space(N: int, D: int, alpha: float) -> None:
+    X = minibatch("correlated", N, D, seed=0)
+    assert (
+        relative_error(precondition_simple(X, alpha), precondition_simple_literally(X, alpha))
+        < 1e-10
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("N", "D"), [(20, 30), (31, 30), (90, 30)])
+@pytest.mark.parametrize("alpha", [1e-8, 1e-6, 1e-3])
+def test_tiny_alpha_keeps_the_norm_and_the_digits_in_float32(
+    kind: str, N: int, D: int, alpha: float
+) -> None:
+    X = minibatch(kind, N, D, seed=4)
+    X_bar = precondition_simple(X.float(), alpha).double()
+    assert float(X_bar.norm()) == pytest.approx(float(X.norm()), rel=2e-6, abs=0.0)
+    # alpha = 1e-3 at D = 30 is still computed in float32 in row space, with condition 3e4.
+    assert relative_error(X_bar, precondition_simple(X.float().double(), alpha)) < 1e-2
+
+
+def test_huge_alpha_is_plain_sgd() -> None:
+    for N, D in ((6, 9), (9, 6)):
+        X = minibatch("iid", N, D, seed=0)
+        torch.testing.assert_close(precondition_simple(X, 1e14), X, rtol=1e-11, atol=0.0)
+        torch.testing.assert_close(precondition_simple(X, float("inf")), X, rtol=1e-12, atol=0.0)
+        single = X.float()
+        torch.testing.assert_close(precondition_simple(single, 1e9), single, rtol=1e-6, atol=0.0)
+
+
+def test_a_direction_shared_by_many_samples_is_taken_down() -> None:
+    X = minibatch("iid", 50, 8, seed=0)
+    X[:, 0] += 10.0
+    X_bar = precondition_simple(X, 0.1)
+    before = float(X[:, 0].square().sum() / X.square().sum())
+    after = float(X_bar[:, 0].square().sum() / X_bar.square().sum())
+    assert before > 0.9
+    assert after < 0.2
+
+
+def test_one_row_and_zeros_and_no_rows_are_returned_as_they_are() -> None:
+    one = minibatch("iid", 1, 5, seed=0)
+    assert torch.equal(precondition_simple(one), one)
+    assert torch.equal(precondition_simple(torch.zeros(4, 5)), torch.zeros(4, 5))
+    assert precondition_simple(torch.zeros(0, 5)).shape == (0, 5)
+    assert isinstance(simple_rows(one, 4.0), PlainRows)
+
+
+def test_zero_rows_stay_zero() -> None:
+    for N, D in ((6, 9), (9, 6)):
+        X_bar = precondition_simple(minibatch("zero rows", N, D, seed=0))
+        assert not X_bar[::2].any()
+        assert X_bar[1::2].all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan")])
+def test_alpha_that_is_not_positive_is_refused(alpha: float) -> None:
+    with pytest.raises(ValueError, match=f"needs alpha > 0.*singular; got {alpha}"):
+        precondition_simple(torch.ones(3, 2), alpha)
+
+
+def test_what_is_not_a_matrix_is_refused_with_advice() -> None:
+    with pytest.raises(ValueError, match=r"got shape \(2, 3, 4\): use X.reshape\(-1"):
+        precondition_simple(torch.ones(2, 3, 4))
+
+
+def test_what_is_not_finite_is_refused() -> None:
+    X = torch.ones(3, 2)
+    X[1, 1] = float("nan")
+    with pytest.raises(NonFiniteError, match="1 NaN and 0 infinite values of 6"):
+        precondition_simple(X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back_in_its_dtype(dtype: torch.dtype) -> None:
+    X = minibatch("correlated", 10, 12, seed=0).to(dtype)
+    X_bar = precondition_simple(X)
+    assert X_bar.dtype == dtype
+    assert relative_error(X_bar, precondition_simple_literally(X, 4.0)) < 5e-3
+
+
+@pytest.mark.parametrize(("N", "D"), [(11, 16), (16, 11)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_with_the_rows_do_not_need_the_rows(N: int, D: int, dtype: torch.dtype) -> None:
+    X = minibatch("correlated", N, D, seed=0).to(dtype)
+    Y = minibatch("iid", N, 7, seed=1).to(dtype)
+    rows = simple_rows(X, 4.0)
+    product = rows.gamma * rows.block(0, D).T @ rows.mix(Y)
+    assert relative_error(product, rows.dense().T @ Y) < (1e-12 if dtype == torch.float64 else 2e-6)
+    norms = rows.dense().square().sum(dim=1)
+    assert relative_error(rows.squared_row_norms(), norms) < (
+        1e-12 if dtype == torch.float64 else 5e-6
+    )
+
+
+@pytest.mark.parametrize(("kind", "alpha"), [("iid", 1e5), ("identical rows", 1e4), ("iid", 1e-3)])
+def test_row_norms_keep_their_digits_where_their_difference_would_not(
+    kind: str, alpha: float
+) -> None:
+    # M is close to I, or to zero: M_ii - sum_j M_ij^2 has few digits left in float32.
+    rows = simple_rows(minibatch(kind, 20, 24, seed=0).float(), alpha)
+    norms = rows.dense().double().square().sum(dim=1)
+    assert relative_error(rows.squared_row_norms(), norms) < 2e-5
+    assert float(norms.sum()) == pytest.approx(
+        float(rows.X.double().square().sum()), rel=2e-5, abs=0.0
+    )
+
+
+@pytest.mark.parametrize("N", [1, 2, 63, 64, 65, 127, 128, 129, 200])
+def test_lower_gram_is_the_lower_triangle_of_the_gram_matrix(N: int) -> None:
+    X = minibatch("iid", N, 5, seed=N)
+    gram = lower_gram(X)
+    torch.testing.assert_close(gram.tril(), (X @ X.T).tril(), rtol=1e-13, atol=1e-13)
+    assert gram.shape == (N, N)
+    if N > 2 * GRAM_STRIP:
+        assert not gram[0, GRAM_STRIP:].any(), "work was done above the strips on the diagonal"
