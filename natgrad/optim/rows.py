@@ -17,10 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# A block of this many elements of X_bar (2 MiB of float32) stays in a core's cache between its two
-# uses; measured best at N = 128 and N = 512 by benchmarks/step.py, and never slower than the
-# product without blocks.
-BLOCK_ELEMENTS = 2**19
+# For each thread, a block of this many elements of X_bar (1 MiB of float32) stays in a core's cache
+# between its two uses. LOG.md: X_bar^T Y then takes hardly longer than X^T Y without blocks.
+BLOCK_ELEMENTS = 2**18
 MIN_BLOCK_COLUMNS = 256
 
 
@@ -143,7 +142,8 @@ def add_product_(
     Y_weight = columns(Y, 0, num_inputs)
     # In memory of its own, as a column between others makes the product with it three times slower.
     Y_biases = [(bias, Y[:, num_inputs + i].contiguous()) for i, bias in enumerate(biases)]
-    step = max(MIN_BLOCK_COLUMNS, BLOCK_ELEMENTS // max(num_rows, 1))
+    block_elements = BLOCK_ELEMENTS * torch.get_num_threads()
+    step = max(MIN_BLOCK_COLUMNS, block_elements // max(num_rows, 1))
     for begin in range(0, num_columns, step):
         end = min(begin + step, num_columns)
         block = X.block(begin, end).t()
