@@ -27,7 +27,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from natgrad.optim.rows import PlainRows, Rows, columns, scratch, squared_frobenius_norm
+from natgrad.optim.rows import (
+    BlockProduct,
+    PlainRows,
+    Rows,
+    block_memory,
+    columns,
+    products_of,
+    squared_frobenius_norm,
+)
 
 NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first minibatches
 MAX_ETA = 0.9  # as in Kaldi: some of the past stays, however large the minibatch
@@ -211,10 +219,28 @@ class LowRankRows(Rows):
             squared = float(self._p.sum())
         return math.sqrt(self.squared_norm / squared) if squared > 0.0 else 1.0
 
-    def block(self, begin: int, end: int) -> Tensor:
-        """Return X_hat[:, begin:end]."""
-        X, R = columns(self.X, begin, end), columns(self.R, begin, end)
-        return torch.addmm(X, self.V, R, alpha=-1.0, out=scratch.matrix(X, *X.shape))
+    def products(self, Y: Tensor) -> BlockProduct:
+        """Return what forms X_hat^T Y, by whichever is less arithmetic of two ways.
+
+        X_hat^T Y = (X - V R)^T Y, with a block of X_hat formed for each product, or
+        X_hat^T Y = X^T Y - R^T (V^T Y), where Y has fewer columns than rows.
+        """
+        X, V, R = self.X, self.V, self.R
+        if Y.shape[1] < Y.shape[0]:
+            plain, P = products_of(X, Y), V.t() @ Y
+
+            def correct_product(begin: int, end: int, out: Tensor) -> Tensor:
+                return plain(begin, end, out).addmm_(columns(R, begin, end).t(), P, alpha=-1.0)
+
+            return correct_product
+
+        def form_block(begin: int, end: int, out: Tensor) -> Tensor:
+            block = columns(X, begin, end)
+            memory = block_memory.matrix(X, *block.shape)
+            X_hat = torch.addmm(block, V, columns(R, begin, end), alpha=-1.0, out=memory)
+            return torch.mm(X_hat.t(), Y, out=out)
+
+        return form_block
 
     def hat(self) -> Tensor:
         """Return X_hat."""

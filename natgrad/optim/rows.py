@@ -3,8 +3,8 @@
 The update of a weight matrix is X_bar^T Y_bar. X_bar, the preconditioned derivatives at a layer's
 output, is the widest matrix of the step (N x 12000 for a large softmax layer), and writing it out
 would cost as much as the arithmetic that makes it. So a preconditioner hands out `Rows`: what is
-needed to form any block of columns of X_bar, while it is hot in the cache, beside its norms, which
-are known without forming it.
+needed to form any block of rows of the product X_bar^T Y, in the cache, beside the norms of X_bar,
+which are known without forming it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-# For each thread, a block of this many elements of X_bar (1 MiB of float32) stays in a core's cache
-# between its two uses. LOG.md: X_bar^T Y then takes hardly longer than X^T Y without blocks.
+# For each thread, a block of columns of X_bar and its product with Y have at most so many elements
+# (1 MiB of float32): both stay in a core's cache until they are used. LOG.md: so X_bar^T Y is added
+# to the weights in less time than torch takes for X^T Y and its own addition.
 BLOCK_ELEMENTS = 2**18
 MIN_BLOCK_COLUMNS = 256
 
 
 class NonFiniteError(FloatingPointError):
     """A gradient, or an input of a layer, holds NaN or infinity."""
+
+
+# (begin, end, out): sets `out` to rows begin to end of a product, and returns it.
+BlockProduct = Callable[[int, int, Tensor], Tensor]
 
 
 class Rows(ABC):
@@ -41,19 +46,12 @@ class Rows(ABC):
     gamma: float
 
     @abstractmethod
-    def block(self, begin: int, end: int) -> Tensor:
-        """Return columns begin to end of X_hat (before `gamma`, and before `mix`).
-
-        They may be in scratch memory, which the next block overwrites.
-        """
+    def products(self, Y: Tensor) -> BlockProduct:
+        """Return what forms X_hat^T Y (before `gamma`), for Y (N, any), block by block."""
 
     @abstractmethod
     def hat(self) -> Tensor:
         """Return X_hat itself, (N, D)."""
-
-    def mix(self, Y: Tensor) -> Tensor:
-        """Return M Y, where M (N, N) makes X_hat^T Y = block^T M Y; M is I unless overridden."""
-        return Y
 
     @abstractmethod
     def squared_row_norms(self) -> Tensor:
@@ -72,9 +70,9 @@ class PlainRows(Rows):
         self.squared_norm = squared_frobenius_norm(X) if squared_norm is None else squared_norm
         self.gamma = 1.0
 
-    def block(self, begin: int, end: int) -> Tensor:
-        """Return the columns in memory of their own: the product that follows reads along them."""
-        return columns(self.X, begin, end).contiguous()
+    def products(self, Y: Tensor) -> BlockProduct:
+        """Return what forms X^T Y."""
+        return products_of(self.X, Y)
 
     def hat(self) -> Tensor:
         """Return X."""
@@ -84,11 +82,6 @@ class PlainRows(Rows):
         """Return ||x_i||^2."""
         squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_()
         return squared
-
-
-def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
-    """Return columns begin to end, without the cost of a slice where they are all."""
-    return matrix if end - begin == matrix.shape[1] else matrix[:, begin:end]
 
 
 class _Scratch(threading.local):
@@ -106,7 +99,26 @@ class _Scratch(threading.local):
         return memory[:size].view(num_rows, num_columns)
 
 
-scratch = _Scratch()
+block_memory = _Scratch()
+_product_memory = _Scratch()
+
+
+def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
+    """Return columns begin to end, without the cost of a slice where they are all."""
+    return matrix if end - begin == matrix.shape[1] else matrix[:, begin:end]
+
+
+def products_of(X: Tensor, Y: Tensor) -> BlockProduct:
+    """Return what forms X^T Y."""
+
+    def product(begin: int, end: int, out: Tensor) -> Tensor:
+        block = columns(X, begin, end)
+        if block is not X:
+            # The product reads along the columns, which is slow where they are far apart.
+            block = block_memory.matrix(X, *block.shape).copy_(block)
+        return torch.mm(block.t(), Y, out=out)
+
+    return product
 
 
 def squared_frobenius_norm(X: Tensor) -> float:
@@ -130,23 +142,27 @@ def add_product_(
 ) -> None:
     """Set [weight biases] to keep * [weight biases] + scale X_bar^T Y, in place.
 
-    The last columns of Y belong to the biases, one to each; usually there is one, or none. By
-    blocks of X_bar's columns: each is formed in the cache and used at once. `keep=False` overwrites
-    whatever the memory held.
+    The last columns of Y belong to the biases, one to each; usually there is one, or none. Block by
+    block, each formed in the cache and used at once. `keep=False` overwrites whatever the memory
+    held.
     """
     num_rows, num_columns = X.X.shape
     scale *= X.gamma
-    beta = 1.0 if keep else 0.0
-    Y = X.mix(Y)
-    num_inputs = Y.shape[1] - len(biases)
-    Y_weight = columns(Y, 0, num_inputs)
-    # In memory of its own, as a column between others makes the product with it three times slower.
-    Y_biases = [(bias, Y[:, num_inputs + i].contiguous()) for i, bias in enumerate(biases)]
+    product_of = X.products(Y)
+    width, num_inputs = Y.shape[1], Y.shape[1] - len(biases)
     block_elements = BLOCK_ELEMENTS * torch.get_num_threads()
-    step = max(MIN_BLOCK_COLUMNS, block_elements // max(num_rows, 1))
+    step = max(MIN_BLOCK_COLUMNS, block_elements // max(num_rows, width, 1))
     for begin in range(0, num_columns, step):
         end = min(begin + step, num_columns)
-        block = X.block(begin, end).t()
-        weight[begin:end].addmm_(block, Y_weight, alpha=scale, beta=beta)
-        for bias, y in Y_biases:
-            bias[begin:end].addmv_(block, y, alpha=scale, beta=beta)
+        # Not straight into the weights: the product would fetch them from memory many times.
+        product = product_of(begin, end, _product_memory.matrix(Y, end - begin, width))
+        _put(weight[begin:end], columns(product, 0, num_inputs), scale, keep)
+        for i, bias in enumerate(biases, start=num_inputs):
+            _put(bias[begin:end], product[:, i], scale, keep)
+
+
+def _put(target: Tensor, product: Tensor, scale: float, keep: bool) -> None:
+    if keep:
+        target.add_(product, alpha=scale)
+    else:
+        torch.mul(product, scale, out=target)

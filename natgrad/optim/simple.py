@@ -21,7 +21,13 @@ import math
 import torch
 from torch import Tensor
 
-from natgrad.optim.rows import PlainRows, Rows, columns, squared_frobenius_norm
+from natgrad.optim.rows import (
+    BlockProduct,
+    PlainRows,
+    Rows,
+    products_of,
+    squared_frobenius_norm,
+)
 
 GRAM_STRIP = 64  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 3e4  # how much round-off may be amplified before the computation goes to float64
@@ -122,13 +128,9 @@ class _MixedRows(Rows):
         self.gamma = math.sqrt(squared_norm / total) if total > 0.0 else 1.0
         self._squared_row_norms: Tensor = squared_norms.mul_(self.gamma**2)
 
-    def block(self, begin: int, end: int) -> Tensor:
-        """Return X[:, begin:end] in memory of its own; `mix` does the rest."""
-        return columns(self.X, begin, end).contiguous()
-
-    def mix(self, Y: Tensor) -> Tensor:
-        """Return M diag(b) Y: X_hat^T Y = X^T M diag(b) Y."""
-        return self.M @ (Y * self.b.unsqueeze(1))
+    def products(self, Y: Tensor) -> BlockProduct:
+        """Return what forms X_hat^T Y = X^T (M diag(b) Y)."""
+        return products_of(self.X, self.M @ (Y * self.b.unsqueeze(1)))
 
     def squared_row_norms(self) -> Tensor:
         """Return ||x_bar_i||^2."""
@@ -151,9 +153,9 @@ class _DenseRows(Rows):
         squared = squared_frobenius_norm(X_hat)
         self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
 
-    def block(self, begin: int, end: int) -> Tensor:
-        """Return X_hat[:, begin:end]."""
-        return columns(self.X_hat, begin, end).contiguous()
+    def products(self, Y: Tensor) -> BlockProduct:
+        """Return what forms X_hat^T Y."""
+        return products_of(self.X_hat, Y)
 
     def hat(self) -> Tensor:
         """Return X_hat."""

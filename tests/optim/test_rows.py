@@ -7,6 +7,7 @@ from torch import Tensor
 from natgrad.optim import rows as rows_module
 from natgrad.optim.online import LowRankRows, start
 from natgrad.optim.rows import (
+    BlockProduct,
     NonFiniteError,
     PlainRows,
     Rows,
@@ -60,15 +61,23 @@ def test_add_product_equals_the_plain_product(method: str, num_biases: int, keep
         torch.testing.assert_close(bias, expected[:, column], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("num_outputs", [4, 200])
 @pytest.mark.parametrize("method", METHODS)
-def test_blocks_of_all_sizes_fit_into_the_memory_they_share(method: str) -> None:
-    rows, wide = make_rows(method, 17), make_rows(method, 150)
-    for each in (rows, wide, rows):
-        end = each.X.shape[1]
-        for begin in (end - 2, 0):
-            block = each.block(begin, end).clone()
-            torch.testing.assert_close(block, each.block(0, end)[:, begin:])
-            assert block.shape == (each.X.shape[0], end - begin)
+def test_blocks_of_all_sizes_are_the_product_with_the_dense_rows(
+    method: str, num_outputs: int
+) -> None:
+    """Whatever is formed on the way is in memory that all blocks of all rows share."""
+    for rows in (make_rows(method, 17), make_rows(method, 150), make_rows(method, 17)):
+        num_rows, num_columns = rows.X.shape
+        Y = minibatch("iid", num_rows, num_outputs, seed=5)
+        expected = rows.dense().T @ Y
+        product_of = rows.products(Y)
+        for begin, end in ((num_columns - 2, num_columns), (0, num_columns), (3, 5)):
+            out = torch.full((end - begin, num_outputs), torch.nan, dtype=Y.dtype)
+            assert product_of(begin, end, out) is out
+            torch.testing.assert_close(
+                rows.gamma * out, expected[begin:end], rtol=1e-12, atol=1e-12
+            )
 
 
 def test_no_rows_add_nothing() -> None:
@@ -80,38 +89,44 @@ def test_no_rows_add_nothing() -> None:
         assert torch.equal(bias, torch.full((4,), expected))
 
 
+def blocks_seen(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    seen: list[tuple[int, int]] = []
+    original = rows.products
+
+    def products(Y: Tensor) -> BlockProduct:
+        product_of = original(Y)
+
+        def product(begin: int, end: int, out: Tensor) -> Tensor:
+            seen.append((begin, end))
+            return product_of(begin, end, out)
+
+        return product
+
+    monkeypatch.setattr(rows, "products", products)
+    return seen
+
+
 def test_many_blocks_are_really_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "BLOCK_ELEMENTS", 40)
     monkeypatch.setattr(rows_module, "MIN_BLOCK_COLUMNS", 3)
     rows = make_rows("low rank")
-    seen: list[tuple[int, int]] = []
-    original = rows.block
-
-    def block(begin: int, end: int) -> Tensor:
-        seen.append((begin, end))
-        return original(begin, end)
-
-    monkeypatch.setattr(rows, "block", block)
+    seen = blocks_seen(rows, monkeypatch)
     weight, biases, Y = make_target(rows, 1, fill=0.0)
     add_product_(weight, biases, rows, Y, scale=1.0, keep=True)
     assert seen == [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15), (15, 17)]
 
 
-def test_blocks_that_do_not_fill_the_cache_are_made_wider_when_rows_are_few(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("num_rows", "num_inputs"), [(10, 1), (2, 10)])
+def test_neither_a_block_nor_its_product_outgrows_the_cache(
+    num_rows: int, num_inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_module, "BLOCK_ELEMENTS", 100)
     monkeypatch.setattr(rows_module, "MIN_BLOCK_COLUMNS", 1)
-    rows = PlainRows(torch.ones(10, 25))
-    seen: list[int] = []
-
-    def block(begin: int, end: int) -> Tensor:
-        seen.append(end - begin)
-        return rows.X[:, begin:end]
-
-    monkeypatch.setattr(rows, "block", block)
-    add_product_(torch.zeros(25, 1), [], rows, torch.ones(10, 1), scale=1.0, keep=True)
-    assert seen == [10, 10, 5]
+    rows = PlainRows(torch.ones(num_rows, 25))
+    seen = blocks_seen(rows, monkeypatch)
+    Y = torch.ones(num_rows, num_inputs)
+    add_product_(torch.zeros(25, num_inputs), [], rows, Y, scale=1.0, keep=True)
+    assert seen == [(0, 10), (10, 20), (20, 25)]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -127,16 +142,6 @@ def test_rows_know_their_norms_without_being_formed(method: str, dtype: torch.dt
     )
     assert rows.squared_norm == pytest.approx(float(X.square().sum()), rel=tolerance, abs=0.0)
     assert rows.dense().dtype == dtype
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_blocks_side_by_side_and_mixed_are_the_dense_rows(method: str) -> None:
-    rows = make_rows(method)
-    Y = minibatch("iid", rows.X.shape[0], 4, seed=5)
-    # A block may be in memory that the next one overwrites.
-    X_hat = torch.cat([rows.block(0, 5).clone(), rows.block(5, 17)], dim=1)
-    product = rows.gamma * X_hat.T @ rows.mix(Y)
-    torch.testing.assert_close(product, rows.dense().T @ Y, rtol=1e-12, atol=1e-12)
 
 
 def test_norm_of_a_large_float32_matrix_is_accurate() -> None:
@@ -167,5 +172,4 @@ def test_plain_rows_are_the_rows() -> None:
     rows = PlainRows(X)
     assert rows.dense() is X
     assert rows.gamma == 1.0
-    assert torch.equal(rows.mix(X), X)
     torch.testing.assert_close(rows.squared_row_norms(), X.square().sum(dim=1))
