@@ -22,18 +22,19 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from natgrad.optim.rows import (
-    BlockProduct,
     PlainRows,
     Rows,
+    Term,
     block_memory,
     columns,
-    products_of,
+    columns_of,
     squared_frobenius_norm,
 )
 
@@ -219,28 +220,20 @@ class LowRankRows(Rows):
             squared = float(self._p.sum())
         return math.sqrt(self.squared_norm / squared) if squared > 0.0 else 1.0
 
-    def products(self, Y: Tensor) -> BlockProduct:
-        """Return what forms X_hat^T Y, by whichever is less arithmetic of two ways.
+    def terms(self, Y: Tensor) -> list[Term]:
+        """Return X_hat^T Y in whichever form is less arithmetic.
 
-        X_hat^T Y = (X - V R)^T Y, with a block of X_hat formed for each product, or
-        X_hat^T Y = X^T Y - R^T (V^T Y), where Y has fewer columns than rows.
+        As X^T Y - R^T (V^T Y) where Y has fewer columns than rows, else as (X - V R)^T Y, of which
+        each block of X - V R is formed when it is needed.
         """
-        X, V, R = self.X, self.V, self.R
         if Y.shape[1] < Y.shape[0]:
-            plain, P = products_of(X, Y), V.t() @ Y
+            minus_P = (self.V.t() @ Y).neg_()
+            return [Term(columns_of(self.X), Y), Term(partial(columns, self.R), minus_P)]
+        return [Term(self._block, Y)]
 
-            def correct_product(begin: int, end: int, out: Tensor) -> Tensor:
-                return plain(begin, end, out).addmm_(columns(R, begin, end).t(), P, alpha=-1.0)
-
-            return correct_product
-
-        def form_block(begin: int, end: int, out: Tensor) -> Tensor:
-            block = columns(X, begin, end)
-            memory = block_memory.matrix(X, *block.shape)
-            X_hat = torch.addmm(block, V, columns(R, begin, end), alpha=-1.0, out=memory)
-            return torch.mm(X_hat.t(), Y, out=out)
-
-        return form_block
+    def _block(self, begin: int, end: int) -> Tensor:
+        X, R = columns(self.X, begin, end), columns(self.R, begin, end)
+        return torch.addmm(X, self.V, R, alpha=-1.0, out=block_memory.matrix(X, *X.shape))
 
     def hat(self) -> Tensor:
         """Return X_hat."""

@@ -13,6 +13,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +29,13 @@ class NonFiniteError(FloatingPointError):
     """A gradient, or an input of a layer, holds NaN or infinity."""
 
 
-# (begin, end, out): sets `out` to rows begin to end of a product, and returns it.
-BlockProduct = Callable[[int, int, Tensor], Tensor]
+class Term(NamedTuple):
+    """One term left^T right of a product."""
+
+    left: Callable[
+        [int, int], Tensor
+    ]  # (begin, end) -> those columns; the next call may reuse them
+    right: Tensor
 
 
 class Rows(ABC):
@@ -46,8 +52,8 @@ class Rows(ABC):
     gamma: float
 
     @abstractmethod
-    def products(self, Y: Tensor) -> BlockProduct:
-        """Return what forms X_hat^T Y (before `gamma`), for Y (N, any), block by block."""
+    def terms(self, Y: Tensor) -> list[Term]:
+        """Return the terms whose sum is X_hat^T Y (before `gamma`), for Y (N, any)."""
 
     @abstractmethod
     def hat(self) -> Tensor:
@@ -70,9 +76,9 @@ class PlainRows(Rows):
         self.squared_norm = squared_frobenius_norm(X) if squared_norm is None else squared_norm
         self.gamma = 1.0
 
-    def products(self, Y: Tensor) -> BlockProduct:
-        """Return what forms X^T Y."""
-        return products_of(self.X, Y)
+    def terms(self, Y: Tensor) -> list[Term]:
+        """Return the one term X^T Y."""
+        return [Term(columns_of(self.X), Y)]
 
     def hat(self) -> Tensor:
         """Return X."""
@@ -84,8 +90,8 @@ class PlainRows(Rows):
         return squared
 
 
-class _Scratch(threading.local):
-    """Memory that is used again for every block: fresh memory would cost a page fault per 4 KiB."""
+class Scratch(threading.local):
+    """Memory that is used again and again: fresh memory would cost a page fault per 4 KiB."""
 
     def __init__(self) -> None:
         self.memory: dict[tuple[torch.dtype, torch.device], Tensor] = {}
@@ -99,8 +105,8 @@ class _Scratch(threading.local):
         return memory[:size].view(num_rows, num_columns)
 
 
-block_memory = _Scratch()
-_product_memory = _Scratch()
+block_memory = Scratch()
+_product_memory = Scratch()
 
 
 def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
@@ -108,17 +114,18 @@ def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
     return matrix if end - begin == matrix.shape[1] else matrix[:, begin:end]
 
 
-def products_of(X: Tensor, Y: Tensor) -> BlockProduct:
-    """Return what forms X^T Y."""
+def columns_of(X: Tensor) -> Callable[[int, int], Tensor]:
+    """Return what gives blocks of columns of X, close together in memory.
 
-    def product(begin: int, end: int, out: Tensor) -> Tensor:
-        block = columns(X, begin, end)
-        if block is not X:
-            # The product reads along the columns, which is slow where they are far apart.
-            block = block_memory.matrix(X, *block.shape).copy_(block)
-        return torch.mm(block.t(), Y, out=out)
+    A product that reads along columns is slow where they are far apart.
+    """
 
-    return product
+    def block(begin: int, end: int) -> Tensor:
+        if end - begin == X.shape[1]:
+            return X
+        return block_memory.matrix(X, X.shape[0], end - begin).copy_(X[:, begin:end])
+
+    return block
 
 
 def squared_frobenius_norm(X: Tensor) -> float:
@@ -147,22 +154,35 @@ def add_product_(
     held.
     """
     num_rows, num_columns = X.X.shape
+    num_inputs = Y.shape[1] - len(biases)
     scale *= X.gamma
-    product_of = X.products(Y)
-    width, num_inputs = Y.shape[1], Y.shape[1] - len(biases)
-    block_elements = BLOCK_ELEMENTS * torch.get_num_threads()
-    step = max(MIN_BLOCK_COLUMNS, block_elements // max(num_rows, width, 1))
+    terms = [
+        # A column between others, or a matrix with one more column, makes products far slower.
+        (left, columns(right, 0, num_inputs), [y.contiguous() for y in right.t()[num_inputs:]])
+        for left, right in X.terms(Y)
+    ]
+    step = _block_columns(num_columns, max(num_rows, num_inputs, 1))
     for begin in range(0, num_columns, step):
         end = min(begin + step, num_columns)
-        # Not straight into the weights: the product would fetch them from memory many times.
-        product = product_of(begin, end, _product_memory.matrix(Y, end - begin, width))
-        _put(weight[begin:end], columns(product, 0, num_inputs), scale, keep)
-        for i, bias in enumerate(biases, start=num_inputs):
-            _put(bias[begin:end], product[:, i], scale, keep)
+        target, bias_targets = weight[begin:end], [bias[begin:end] for bias in biases]
+        # Products straight into weights that are not in the cache would fetch them many times.
+        aside = keep and step < num_columns
+        product = _product_memory.matrix(target, *target.shape) if aside else target
+        for number, (left, matrix, vectors) in enumerate(terms):
+            block, beta = left(begin, end).t(), float(keep or number > 0)
+            if aside:
+                product.addmm_(block, matrix, beta=float(number > 0))
+            else:
+                product.addmm_(block, matrix, alpha=scale, beta=beta)
+            for bias, vector in zip(bias_targets, vectors, strict=True):
+                bias.addmv_(block, vector, alpha=scale, beta=beta)
+        if aside:
+            target.add_(product, alpha=scale)
 
 
-def _put(target: Tensor, product: Tensor, scale: float, keep: bool) -> None:
-    if keep:
-        target.add_(product, alpha=scale)
-    else:
-        torch.mul(product, scale, out=target)
+def _block_columns(num_columns: int, elements_per_column: int) -> int:
+    """Return how many columns to take at once: all, where blocks would save little."""
+    columns_in_cache = BLOCK_ELEMENTS * torch.get_num_threads() // elements_per_column
+    if num_columns <= 2 * columns_in_cache:
+        return max(num_columns, 1)
+    return max(MIN_BLOCK_COLUMNS, columns_in_cache)

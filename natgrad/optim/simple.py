@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.rows import (
-    BlockProduct,
     PlainRows,
     Rows,
-    products_of,
+    Term,
+    columns_of,
     squared_frobenius_norm,
 )
 
@@ -128,9 +128,9 @@ class _MixedRows(Rows):
         self.gamma = math.sqrt(squared_norm / total) if total > 0.0 else 1.0
         self._squared_row_norms: Tensor = squared_norms.mul_(self.gamma**2)
 
-    def products(self, Y: Tensor) -> BlockProduct:
-        """Return what forms X_hat^T Y = X^T (M diag(b) Y)."""
-        return products_of(self.X, self.M @ (Y * self.b.unsqueeze(1)))
+    def terms(self, Y: Tensor) -> list[Term]:
+        """Return X_hat^T Y = X^T (M diag(b) Y)."""
+        return [Term(columns_of(self.X), self.M @ (Y * self.b.unsqueeze(1)))]
 
     def squared_row_norms(self) -> Tensor:
         """Return ||x_bar_i||^2."""
@@ -153,9 +153,9 @@ class _DenseRows(Rows):
         squared = squared_frobenius_norm(X_hat)
         self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
 
-    def products(self, Y: Tensor) -> BlockProduct:
-        """Return what forms X_hat^T Y."""
-        return products_of(self.X_hat, Y)
+    def terms(self, Y: Tensor) -> list[Term]:
+        """Return the one term X_hat^T Y."""
+        return [Term(columns_of(self.X_hat), Y)]
 
     def hat(self) -> Tensor:
         """Return X_hat."""

@@ -7,10 +7,10 @@ from torch import Tensor
 from natgrad.optim import rows as rows_module
 from natgrad.optim.online import LowRankRows, start
 from natgrad.optim.rows import (
-    BlockProduct,
     NonFiniteError,
     PlainRows,
     Rows,
+    Term,
     add_product_,
     squared_frobenius_norm,
 )
@@ -71,12 +71,11 @@ def test_blocks_of_all_sizes_are_the_product_with_the_dense_rows(
         num_rows, num_columns = rows.X.shape
         Y = minibatch("iid", num_rows, num_outputs, seed=5)
         expected = rows.dense().T @ Y
-        product_of = rows.products(Y)
+        terms = rows.terms(Y)
         for begin, end in ((num_columns - 2, num_columns), (0, num_columns), (3, 5)):
-            out = torch.full((end - begin, num_outputs), torch.nan, dtype=Y.dtype)
-            assert product_of(begin, end, out) is out
+            product = sum(left(begin, end).T @ right for left, right in terms)
             torch.testing.assert_close(
-                rows.gamma * out, expected[begin:end], rtol=1e-12, atol=1e-12
+                rows.gamma * product, expected[begin:end], rtol=1e-12, atol=1e-12
             )
 
 
@@ -91,18 +90,18 @@ def test_no_rows_add_nothing() -> None:
 
 def blocks_seen(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     seen: list[tuple[int, int]] = []
-    original = rows.products
+    original = rows.terms
 
-    def products(Y: Tensor) -> BlockProduct:
-        product_of = original(Y)
+    def terms(Y: Tensor) -> list[Term]:
+        (left, right), *others = original(Y)
 
-        def product(begin: int, end: int, out: Tensor) -> Tensor:
+        def first(begin: int, end: int) -> Tensor:
             seen.append((begin, end))
-            return product_of(begin, end, out)
+            return left(begin, end)
 
-        return product
+        return [Term(first, right), *others]
 
-    monkeypatch.setattr(rows, "products", products)
+    monkeypatch.setattr(rows, "terms", terms)
     return seen
 
 
