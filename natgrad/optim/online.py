@@ -152,7 +152,8 @@ def update(
     if unit < ABSOLUTE_FLOOR:  # zeros only, for a very long time: keep what was known
         return factor
     previous = (factor.d + factor.rho).mul_((1.0 - eta) / unit).unsqueeze(1)
-    Y = torch.addmm(factor.R * previous, H.t(), X, alpha=weight_new / unit)
+    Y = torch.mul(factor.R, previous, out=block_memory.matrix(X, rank, num_columns))
+    Y.addmm_(H.t(), X, alpha=weight_new / unit)
     Z = (Y @ Y.t()).to("cpu", torch.float64)  # small: faster there than on an accelerator
     eigenvalues, U = torch.linalg.eigh(Z)
     U = U.flip(1)

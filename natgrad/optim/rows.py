@@ -30,11 +30,12 @@ class NonFiniteError(FloatingPointError):
 
 
 class Term(NamedTuple):
-    """One term left^T right of a product."""
+    """One term left^T right of a product.
 
-    left: Callable[
-        [int, int], Tensor
-    ]  # (begin, end) -> those columns; the next call may reuse them
+    left(begin, end) returns those columns, in memory that the next call may overwrite.
+    """
+
+    left: Callable[[int, int], Tensor]
     right: Tensor
 
 
