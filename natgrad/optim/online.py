@@ -197,7 +197,7 @@ def orthonormalize(R: Tensor) -> Tensor:
 
 
 class LowRankRows(Rows):
-    """X_hat = beta X G^-1 = X - V R with V = H diag(e), H = X R^T (eqn:hatxt:compute:2)."""
+    """X_hat = beta X G^-1 = X - V R (eqn:hatxt:compute:2), V = H diag(e), H = X R^T (eqn:ht)."""
 
     def __init__(self, X: Tensor, factor: FisherFactor, e: Tensor, squared_norm: float) -> None:
         self.X = X
