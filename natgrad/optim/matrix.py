@@ -159,18 +159,17 @@ class WeightMatrix:
             return PlainRows(X), PlainRows(Y)
         if method == "simple":
             return simple_rows(X, self.group["alpha"]), simple_rows(Y, self.group["alpha"])
-        self.fisher_in = self._fisher(self.fisher_in, "rank_in", Y)
-        self.fisher_out = self._fisher(self.fisher_out, "rank_out", X)
+        self.fisher_in = self._fisher(self.fisher_in, "rank_in", Y.shape[1])
+        self.fisher_out = self._fisher(self.fisher_out, "rank_out", X.shape[1])
         return self.fisher_out.rows(X), self.fisher_in.rows(Y)
 
-    def _fisher(self, fisher: OnlineFisher | None, rank: str, like: Tensor) -> OnlineFisher:
-        """Return the factor, or a new one, for rows of this kind, with the options of the group.
+    def _fisher(self, fisher: OnlineFisher | None, rank: str, dimension: int) -> OnlineFisher:
+        """Return the factor of rows of this dimension, with the options of the group.
 
-        Freezing a bias changes the dimension, and moving the model its type or device: what was
-        learned before does not fit any more, and the factor starts anew.
+        A new one, if there is none, or if the dimension has changed, by a bias that was frozen.
         """
         options = {name: self.group[name] for name in OPTIONS_OF_FISHER}
-        if fisher is None or not fisher.fits(like):
+        if fisher is None or not fisher.fits(dimension):
             return OnlineFisher(self.group[rank], **options)
         fisher.configure(**options)
         return fisher
@@ -256,7 +255,7 @@ class WeightMatrix:
                 "for another model"
             )
         like = torch.empty(0, device=self.weight.device, dtype=_compute_dtype(self.weight))
-        fisher = self._fisher(None, rank, like)
+        fisher = self._fisher(None, rank, dimensions[0])
         fisher.load_state_dict(
             {k: v.to(like, copy=True) if isinstance(v, Tensor) else v for k, v in state.items()}
         )

@@ -320,13 +320,16 @@ class OnlineFisher:
                 return PlainRows(X, squared_norm)
             self.factor = start(X, rank)
             self._e = None
-        elif self.factor.R.shape[1] != X.shape[1]:
+        elif not self.fits(X.shape[1]):
             raise ValueError(
                 f"this OnlineFisher tracks vectors of dimension {self.factor.R.shape[1]}, "
                 f"but got {X.shape[1]}: use one OnlineFisher for each side of each weight matrix"
             )
         if X.shape[0] == 0:  # nothing to precondition or to learn from
             return PlainRows(X, squared_norm)
+        if self.factor.R.dtype != X.dtype or self.factor.R.device != X.device:  # moved since
+            self.factor = FisherFactor(self.factor.R.to(X), self.factor.d.to(X), self.factor.rho)
+            self._e = None
         if self._e is None:
             self._e = self.factor.removed(self.alpha)
         rows = LowRankRows(X, self.factor, self._e, squared_norm)
@@ -345,12 +348,9 @@ class OnlineFisher:
         self.num_samples_history = num_samples_history
         self.update_period = update_period
 
-    def fits(self, X: Tensor) -> bool:
-        """Whether rows like these can go on from what was learned: same dimension, type, device."""
-        if self.factor is None:
-            return True
-        R = self.factor.R
-        return R.shape[1] == X.shape[1] and R.dtype == X.dtype and R.device == X.device
+    def fits(self, dimension: int) -> bool:
+        """Whether vectors of this dimension can go on from what was learned."""
+        return self.factor is None or self.factor.R.shape[1] == dimension
 
     def snapshot(self) -> tuple[FisherFactor | None, int]:
         """Return what `restore` goes back to; cheap, as a factor is replaced and never changed."""
@@ -376,7 +376,8 @@ class OnlineFisher:
                 f"but got {sorted(state)}"
             )
         if "R" in state:
-            R, d = torch.as_tensor(state["R"]), torch.as_tensor(state["d"])
+            R = torch.as_tensor(state["R"])
+            d = torch.as_tensor(state["d"]).to(R)
             if R.dim() != 2 or d.shape != R.shape[:1] or not 0 < R.shape[0] < R.shape[1]:
                 raise ValueError(
                     "R must be (rank, D) with 0 < rank < D, and d (rank,), "

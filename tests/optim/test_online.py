@@ -584,3 +584,26 @@ def test_input_is_left_alone_and_needs_no_gradient() -> None:
         assert not X_bar.requires_grad
         assert not squared_row_norms.requires_grad
     assert torch.equal(X, before)
+
+
+def test_factor_follows_rows_of_another_type() -> None:
+    fisher, other = OnlineFisher(3), OnlineFisher(3)
+    batches = [minibatch("correlated", 20, 8, seed=seed) for seed in range(4)]
+    for X in batches[:3]:
+        fisher.precondition(X.float())
+        other.precondition(X)
+    X_bar, _ = fisher.precondition(batches[3])
+    assert X_bar.dtype == torch.float64
+    assert relative_error(X_bar, other.precondition(batches[3])[0]) < 1e-4
+
+
+def test_state_may_mix_types() -> None:
+    fisher = OnlineFisher(3)
+    fisher.precondition(minibatch("correlated", 20, 8, seed=0).float())
+    state = fisher.state_dict()
+    other = OnlineFisher(3)
+    other.load_state_dict(
+        state | {"d": state["d"].double().numpy(), "rho": torch.tensor(state["rho"])}
+    )
+    X = minibatch("correlated", 20, 8, seed=1).float()
+    torch.testing.assert_close(other.precondition(X)[0], fisher.precondition(X)[0])
