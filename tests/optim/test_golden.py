@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from natgrad.optim import OnlineFisher, precondition_simple
-from natgrad.optim.online import FisherFactor, LowRankRows, eta_of, update
+from natgrad.optim.factor import FisherFactor, eta_of, update
+from natgrad.optim.online import LowRankRows
 from natgrad.optim.rows import squared_frobenius_norm
 from tests.optim.samples import relative_error
 

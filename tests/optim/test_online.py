@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.optim import NonFiniteError, OnlineFisher
-from natgrad.optim import online as online_module
-from natgrad.optim.online import FisherFactor, eta_of, start
+from natgrad.optim import factor as factor_module
+from natgrad.optim.factor import FisherFactor, eta_of, start
 from tests.optim.literal import LiteralFisher
 from tests.optim.samples import KINDS, minibatch, relative_error
 
@@ -343,7 +343,7 @@ def test_start_from_some_of_the_rows_is_close_to_the_start_from_all(
 ) -> None:
     X = minibatch("correlated", 2000, 40, seed=0)
     full = start(X, 10)
-    monkeypatch.setattr(online_module, "MAX_START_SIZE", 30)
+    monkeypatch.setattr(factor_module, "MAX_START_SIZE", 30)
     some = start(X, 10)
     assert relative_error(dense(some), dense(start(X[::67], 10))) < 1e-12
     assert 1e-3 < relative_error(dense(some), dense(full)) < 0.5
@@ -352,7 +352,7 @@ def test_start_from_some_of_the_rows_is_close_to_the_start_from_all(
 def test_start_from_rows_that_happen_to_be_zero_learns_from_the_next_minibatch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(online_module, "MAX_START_SIZE", 8)
+    monkeypatch.setattr(factor_module, "MAX_START_SIZE", 8)
     fisher = OnlineFisher(rank=3)
     for t in range(4):
         X = minibatch("correlated", 16, 10, seed=t).float()

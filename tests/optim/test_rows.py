@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from natgrad.optim import rows as rows_module
-from natgrad.optim.online import LowRankRows, start
+from natgrad.optim.factor import start
+from natgrad.optim.online import LowRankRows
 from natgrad.optim.rows import (
     NonFiniteError,
     PlainRows,
