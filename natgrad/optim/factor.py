@@ -12,9 +12,9 @@ Legend (the paper's letters):
     e      (rank,)    how much of each          Y    R T, (rank, D): one step of the power method
            direction is taken out               Z    Y Y^T = U diag(c) U^T
 
-We keep R itself where the paper keeps W = E^1/2 R: the same number of products, and Y Y^T is formed
-directly instead of from J, K and L, which is one product of (rank x D x rank) less than either
-strategy of appendix B (measured in LOG.md).
+We keep R itself where the paper keeps W = E^1/2 R, and form Z directly instead of from J, K and L:
+that saves the product for L, by either of the paper's strategies, and half of the symbols (LOG.md
+has the times).
 """
 
 from __future__ import annotations
