@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
 from natgrad.optim.max_change import change_factor
 from natgrad.optim.online import OnlineFisher
-from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, Scratch, add_product_
+from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, add_product_
 from natgrad.optim.simple import simple_rows
 
 METHODS = ("online", "simple", "none")
 OPTIONS_OF_FISHER = ("alpha", "num_samples_history", "update_period")
-
-_input_memory = Scratch()
 
 
 @dataclass
@@ -271,18 +270,12 @@ def _stack(
 ) -> tuple[Tensor, Tensor]:
     """Return X (N, D_out) and Y (N, D_in + number of biases) of all calls.
 
-    Each bias has a column of Y: 1 in the rows of the calls that used it, 0 in the others. Y may be
-    in memory that the next minibatch overwrites.
+    Each bias has a column of Y: 1 in the rows of the calls that used it, 0 in the others.
     """
     if len(calls) == 1 and len(biases) <= 1:  # nearly always
         X, Y, bias = calls[0]
-        if not biases:
-            return X.to(dtype), Y.to(dtype)
-        like = torch.empty(0, dtype=dtype, device=Y.device)
-        with_ones = _input_memory.matrix(like, Y.shape[0], Y.shape[1] + 1)
-        with_ones[:, :-1] = Y
-        with_ones[:, -1] = float(bias is biases[0])
-        return X.to(dtype), with_ones
+        X, Y = X.to(dtype), Y.to(dtype)
+        return X, F.pad(Y, (0, 1), value=float(bias is biases[0])) if biases else Y
     X = torch.cat([call.X.to(dtype) for call in calls])
     Y = torch.cat([call.Y.to(dtype) for call in calls])
     used = torch.tensor([[float(call.bias is bias) for bias in biases] for call in calls])

@@ -91,7 +91,7 @@ class PlainRows(Rows):
         return squared
 
 
-class Scratch(threading.local):
+class _Scratch(threading.local):
     """Memory that is used again and again: fresh memory would cost a page fault per 4 KiB."""
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class Scratch(threading.local):
         return memory[:size].view(num_rows, num_columns)
 
 
-block_memory = Scratch()
-_product_memory = Scratch()
+block_memory = _Scratch()
+_product_memory = _Scratch()
 
 
 def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
