@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from tests.optim.literal import change_factor_literally
 from tests.optim.samples import relative_error
 
 METHODS = ("online", "simple", "none")
+methods = pytest.mark.parametrize("method", METHODS)
+fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
 # Small ranks and a short history, so that a few small minibatches reach every part of the method.
 OPTIONS: dict[str, Any] = {
     "lr": 0.02,

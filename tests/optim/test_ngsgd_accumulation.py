@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from natgrad import NGSGD
 from tests.optim.models import (
-    METHODS,
     OPTIONS,
     assert_same_change,
+    fused_or_not,
+    methods,
     network,
     network_loss,
     randn,
@@ -21,9 +22,6 @@ from tests.optim.models import (
     train,
     weights,
 )
-
-methods = pytest.mark.parametrize("method", METHODS)
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
 
 
 def part_loss(model: nn.Module, t: int, part: slice) -> Tensor:

@@ -10,10 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from natgrad import NGSGD, NonFiniteError
-from tests.optim.models import METHODS, OPTIONS, bits, network, network_loss, randn, train
+from tests.optim.models import (
+    OPTIONS,
+    bits,
+    fused_or_not,
+    methods,
+    network,
+    network_loss,
+    randn,
+    train,
+)
 
-methods = pytest.mark.parametrize("method", METHODS)
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
 bad_values = pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 
 

@@ -8,17 +8,15 @@ from torch import nn
 
 from natgrad import NGSGD
 from tests.optim.models import (
-    METHODS,
     OPTIONS,
     assert_same_change,
     fisher_bits,
+    methods,
     network,
     network_loss,
     train,
     weights,
 )
-
-methods = pytest.mark.parametrize("method", METHODS)
 
 
 @methods

@@ -16,6 +16,7 @@ from tests.optim.models import (
     assert_same_change,
     assert_trains_literally,
     fisher_bits,
+    fused_or_not,
     network,
     network_loss,
     randn,
@@ -70,7 +71,6 @@ CASES = {
     "conv2d 1x1": Case(lambda: nn.Conv2d(3, 4, 1), (2, 3, 4, 4)),
 }
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
 
 
 def make(case: Case) -> nn.Module:

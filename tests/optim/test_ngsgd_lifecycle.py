@@ -12,10 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from natgrad import NGSGD
-from tests.optim.models import METHODS, OPTIONS, bits, fisher_bits, network, network_loss, train
-
-methods = pytest.mark.parametrize("method", METHODS)
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
+from tests.optim.models import (
+    OPTIONS,
+    bits,
+    fisher_bits,
+    fused_or_not,
+    methods,
+    network,
+    network_loss,
+    train,
+)
 
 
 def plain_gradients(model: nn.Module, t: int) -> list[Tensor]:

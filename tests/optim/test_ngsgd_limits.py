@@ -15,20 +15,18 @@ from torch import Tensor, nn
 
 from natgrad import NGSGD
 from tests.optim.models import (
-    METHODS,
     OPTIONS,
     LiteralNGSGD,
     assert_same_change,
     assert_trains_literally,
+    fused_or_not,
+    methods,
     network,
     network_loss,
     randn,
     train,
     weights,
 )
-
-methods = pytest.mark.parametrize("method", METHODS)
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
 
 
 @fused_or_not

@@ -11,9 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from natgrad import NGSGD
-from tests.optim.models import OPTIONS, assert_same_change, randn, seeded, train, weights
-
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
+from tests.optim.models import (
+    OPTIONS,
+    assert_same_change,
+    fused_or_not,
+    randn,
+    seeded,
+    train,
+    weights,
+)
 
 
 class Attention(nn.MultiheadAttention):

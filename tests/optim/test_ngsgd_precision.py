@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from natgrad import NGSGD
 from tests.optim.models import (
-    METHODS,
     OPTIONS,
+    fused_or_not,
+    methods,
     network,
     network_loss,
     randn,
@@ -20,9 +21,6 @@ from tests.optim.models import (
     weights,
 )
 from tests.optim.samples import relative_error
-
-methods = pytest.mark.parametrize("method", METHODS)
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
 
 
 def image_network() -> nn.Module:

@@ -15,14 +15,13 @@ from tests.optim.models import (
     LiteralNGSGD,
     assert_same_change,
     assert_trains_literally,
+    fused_or_not,
+    methods,
     randn,
     seeded,
     train,
     weights,
 )
-
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
-methods = pytest.mark.parametrize("method", ["online", "simple", "none"])
 
 
 class Chain(nn.Module):

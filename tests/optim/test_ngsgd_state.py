@@ -16,10 +16,17 @@ from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LRScheduler
 
 from natgrad import NGSGD
-from tests.optim.models import METHODS, OPTIONS, bits, network, network_loss, randn, seeded, train
-
-methods = pytest.mark.parametrize("method", METHODS)
-fused_or_not = pytest.mark.parametrize("fused", [False, True], ids=["grad", "fused"])
+from tests.optim.models import (
+    OPTIONS,
+    bits,
+    fused_or_not,
+    methods,
+    network,
+    network_loss,
+    randn,
+    seeded,
+    train,
+)
 
 
 def through_a_file(state: Any) -> Any:
