@@ -20,7 +20,6 @@ has the times).
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 
 import torch
@@ -143,26 +142,18 @@ def update(
     Y = torch.mul(factor.R, previous, out=block_memory.matrix(X, rank, num_columns))
     Y.addmm_(H.t(), X, alpha=weight_new / unit)
     Z = (Y @ Y.t()).to("cpu", torch.float64)  # small: faster there than on an accelerator
-    eigenvalues, U = torch.linalg.eigh(Z)
-    U = U.flip(1)
-    # What is one number per direction goes on as lists of floats, as it is on the CPU in the paper:
-    # one transfer and a few microseconds instead of a dozen small tensor operations.
+    eigenvalues, U = torch.linalg.eigh(Z)  # in ascending order
     c_floor = max(((1.0 - eta) * factor.rho / unit) ** 2, MIN_EIGENVALUE)
-    c_raw = eigenvalues.tolist()[::-1]
-    c = [max(value, c_floor) for value in c_raw]
-    sqrt_c = [math.sqrt(value) for value in c]
-    R = (U / _vector_like(Z, sqrt_c)).to(Y).t() @ Y
-    round_off = (Z.diagonal() @ U.square()).tolist()
-    if c_raw[-1] < c_floor or max(map(operator.truediv, round_off, c)) > MAX_LOSS:
+    c = eigenvalues.clamp_min(c_floor)
+    sqrt_c = c.sqrt()
+    R = (U / sqrt_c).flip(1).to(Y).t() @ Y
+    amplified = (U.square_().t() @ Z.diagonal()).div_(c)
+    if eigenvalues[0].item() < c_floor or amplified.max().item() > MAX_LOSS:
         R = orthonormalize(R)
-    rho = (1.0 - math.fsum(sqrt_c)) / (num_columns - rank)
-    floor = max(absolute_floor / unit, RELATIVE_FLOOR * sqrt_c[0])
-    d = [max(value - rho, floor) * unit for value in sqrt_c]
-    return FisherFactor(R, _vector_like(factor.d, d), max(rho, floor) * unit)
-
-
-def _vector_like(other: Tensor, values: list[float]) -> Tensor:
-    return torch.tensor(values, dtype=other.dtype, device=other.device)
+    rho = (1.0 - sqrt_c.sum().item()) / (num_columns - rank)
+    floor = max(absolute_floor / unit, RELATIVE_FLOOR * sqrt_c[-1].item())
+    d = sqrt_c.flip(0).sub_(rho).clamp_min_(floor).mul_(unit)
+    return FisherFactor(R, d.to(factor.d), max(rho, floor) * unit)
 
 
 def orthonormalize(R: Tensor) -> Tensor:

@@ -18,8 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
+from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
 from natgrad.optim.online import OnlineFisher
+from natgrad.optim.refusal import bad_rows
 from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, add_product_
 from natgrad.optim.simple import simple_rows
 
@@ -69,10 +71,7 @@ class WeightMatrix:
         self.biases: list[Parameter] = []  # of the layers that use this weight; mostly one
         self.group = group
         self.shared = shared
-        self.fisher_in: OnlineFisher | None = None
-        self.fisher_out: OnlineFisher | None = None
-        self.num_minibatches = 0
-        self.num_limited = 0  # minibatches in which the max-change limit was active
+        self.learned = Learned()
         self._open_calls: weakref.WeakSet[OpenCall] = weakref.WeakSet()
         self._calls: list[Call] = []
         self._changed = False
@@ -112,15 +111,16 @@ class WeightMatrix:
             return None
         return self._complete()
 
-    @torch.no_grad()
     def complete(self) -> None:
         """Let the rows that were collected, if any, be a whole minibatch."""
-        if self._calls:
+        if not self._calls:
+            return
+        with torch.no_grad():
             gradient = self._complete()
-            if gradient is not None:
-                accumulate_grad(self.weight, gradient.weight)
-                for bias, grad in gradient.biases.items():
-                    accumulate_grad(bias, grad)
+        if gradient is not None:
+            accumulate_grad(self.weight, gradient.weight)
+            for bias, grad in gradient.biases.items():
+                accumulate_grad(bias, grad)
 
     def _complete(self) -> Gradient | None:
         calls, self._calls = self._calls, []
@@ -128,13 +128,13 @@ class WeightMatrix:
             return None
         biases = [bias for bias in self.biases if bias.requires_grad]
         X, Y = _stack(calls, biases, _compute_dtype(self.weight))
-        before = self._snapshot()
+        before = self.learned.snapshot()
         try:
             X_bar, Y_bar = self._precondition(X, Y)
         except NonFiniteError:
-            self._restore(before)
+            self.learned.restore(before)
             # The first that is met: from there, bad values spread to all that follow.
-            self.shared.refused = self.shared.refused or _describe_refusal(self.name, X, Y)
+            self.shared.refused = self.shared.refused or bad_rows(self.name, X, Y)
             if self.shared.fused:
                 return None
             X_bar, Y_bar = PlainRows(X, 0.0), PlainRows(Y, 0.0)
@@ -142,8 +142,7 @@ class WeightMatrix:
             self._before = before
         lr = float(self.group["lr"])
         factor = change_factor(lr, self.group["max_change_per_sample"], X_bar, Y_bar)
-        self.num_minibatches += 1
-        self.num_limited += factor < 1.0
+        self.learned.count(is_limited=factor < 1.0)
         if not self.shared.fused:
             return self._gradient(biases, X_bar, Y_bar, factor)
         self._change(biases, X_bar, Y_bar, -lr * factor)
@@ -158,9 +157,12 @@ class WeightMatrix:
             return PlainRows(X), PlainRows(Y)
         if method == "simple":
             return simple_rows(X, self.group["alpha"]), simple_rows(Y, self.group["alpha"])
-        self.fisher_in = self._fisher(self.fisher_in, "rank_in", Y.shape[1])
-        self.fisher_out = self._fisher(self.fisher_out, "rank_out", X.shape[1])
-        return self.fisher_out.rows(X), self.fisher_in.rows(Y)
+        learned = self.learned
+        with learned.lock:
+            fisher_in = learned.fisher_in = self._fisher(learned.fisher_in, "rank_in", Y.shape[1])
+            fisher_out = self._fisher(learned.fisher_out, "rank_out", X.shape[1])
+            learned.fisher_out = fisher_out
+        return fisher_out.rows(X), fisher_in.rows(Y)
 
     def _fisher(self, fisher: OnlineFisher | None, rank: str, dimension: int) -> OnlineFisher:
         """Return the factor of rows of this dimension, with the options of the group.
@@ -207,43 +209,32 @@ class WeightMatrix:
     def take_back(self) -> None:
         """Return to the Fisher factors of the last `finish`; weights that changed stay changed."""
         if self._before is not None:
-            self._restore(self._before)
+            self.learned.restore(self._before)
         self.finish()
-
-    def _snapshot(self) -> tuple[Any, ...]:
-        fishers = [
-            (f, None if f is None else f.snapshot()) for f in (self.fisher_in, self.fisher_out)
-        ]
-        return *fishers, self.num_minibatches, self.num_limited
-
-    def _restore(self, snapshot: tuple[Any, ...]) -> None:
-        fisher_in, fisher_out, self.num_minibatches, self.num_limited = snapshot
-        self.fisher_in, self.fisher_out = fisher_in[0], fisher_out[0]
-        for fisher, state in (fisher_in, fisher_out):
-            if fisher is not None:
-                fisher.restore(state)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on."""
+        learned = self.learned
         state: dict[str, Any] = {
-            "num_minibatches": self.num_minibatches,
-            "num_limited": self.num_limited,
+            "num_minibatches": learned.num_minibatches,
+            "num_limited": learned.num_limited,
         }
-        if self.fisher_in is not None and self.fisher_out is not None:
-            state["fisher_in"] = self.fisher_in.state_dict()
-            state["fisher_out"] = self.fisher_out.state_dict()
+        if learned.fisher_in is not None and learned.fisher_out is not None:
+            state["fisher_in"] = learned.fisher_in.state_dict()
+            state["fisher_out"] = learned.fisher_out.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned, to the weight's device and precision."""
-        self.num_minibatches = state.get("num_minibatches", 0)
-        self.num_limited = state.get("num_limited", 0)
-        self.fisher_in = self.fisher_out = None
+        learned = self.learned
+        learned.num_minibatches = state.get("num_minibatches", 0)
+        learned.num_limited = state.get("num_limited", 0)
+        learned.fisher_in = learned.fisher_out = None
         if "fisher_in" in state:
             num_outputs, num_inputs = self.weight.shape[0], self.weight[0].numel()
             with_biases = range(num_inputs, num_inputs + len(self.biases) + 1)
-            self.fisher_in = self._loaded("rank_in", state["fisher_in"], with_biases)
-            self.fisher_out = self._loaded("rank_out", state["fisher_out"], [num_outputs])
+            learned.fisher_in = self._loaded("rank_in", state["fisher_in"], with_biases)
+            learned.fisher_out = self._loaded("rank_out", state["fisher_out"], [num_outputs])
         self.finish()
 
     def _loaded(self, rank: str, state: dict[str, Any], dimensions: Sequence[int]) -> OnlineFisher:
@@ -281,16 +272,6 @@ def _stack(
     used = torch.tensor([[float(call.bias is bias) for bias in biases] for call in calls])
     num_rows = torch.tensor([len(call.X) for call in calls])
     return X, torch.cat([Y, used.to(Y).repeat_interleave(num_rows.to(Y.device), dim=0)], dim=1)
-
-
-def _describe_refusal(name: str, X: Tensor, Y: Tensor) -> str:
-    found = []
-    for what, values in (("derivatives at its output", X), ("inputs", Y)):
-        num_bad = values.numel() - int(values.isfinite().sum())
-        if num_bad:
-            found.append(f"{num_bad} of the {values.numel()} {what} are NaN or infinite")
-    where = "; ".join(found) or "values so large that their products overflow"
-    return f"layer '{name}': {where}"
 
 
 def accumulate_grad(parameter: Parameter, grad: Tensor) -> None:

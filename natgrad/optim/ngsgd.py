@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -13,7 +12,9 @@ from torch import Tensor, nn
 
 from natgrad.optim import taps
 from natgrad.optim.groups import check_bias, check_group, listed, parameters_of
+from natgrad.optim.hogwild import counterparts
 from natgrad.optim.matrix import Pass, WeightMatrix
+from natgrad.optim.refusal import bad_gradient
 from natgrad.optim.rows import NonFiniteError
 
 
@@ -186,7 +187,7 @@ class NGSGD(torch.optim.Optimizer):
                 )
 
     def _refuse_if_not_finite(self) -> None:
-        refused = self._pass.refused or self._non_finite_gradient()
+        refused = self._pass.refused or bad_gradient(self.param_groups, self._names)
         if refused is None:
             return
         updated = self._pass.updated
@@ -202,23 +203,6 @@ class NGSGD(torch.optim.Optimizer):
             f"the step is refused. {refused}. {consequence[0].upper()}{consequence[1:]}. "
             "Look for bad values in the data or the loss, or lower lr or max_change_per_sample"
         )
-
-    def _non_finite_gradient(self) -> str | None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                values = parameter.grad
-                values = values.coalesce().values() if values.is_sparse else values
-                # The sum of finite values may overflow: then look at each.
-                if not math.isfinite(float(values.sum())) and not bool(values.isfinite().all()):
-                    num_bad = values.numel() - int(values.isfinite().sum())
-                    name = self._names.get(parameter, "of an added group")
-                    return (
-                        f"parameter '{name}': {num_bad} of the {values.numel()} elements of its "
-                        "gradient are NaN or infinite"
-                    )
-        return None
 
     def _finish(self) -> None:
         for matrix in self._matrices.values():
@@ -272,6 +256,36 @@ class NGSGD(torch.optim.Optimizer):
         for module, matrix in self._tapped:
             taps.remove(module, matrix)
 
+    def replica(self, model: nn.Module) -> NGSGD:
+        """Return an optimizer for another thread, with a copy of the model by `share_parameters`.
+
+        Both change the same parameters without waiting for each other (Hogwild, appendix C.1), and
+        learn one set of Fisher factors: a thread that finds another at updating one uses it as it
+        is. What is learned and counted is in the `state_dict` and `layer_statistics` of either.
+        The options are copied as they are now. When a step is refused, or given up by `zero_grad`,
+        the factors go back to where it began: what other threads taught them since is lost too.
+
+        >>> model = nn.Linear(4, 2)
+        >>> optimizer = NGSGD(model, lr=0.01, fused=True)
+        >>> from natgrad.optim import share_parameters
+        >>> copied = share_parameters(model)
+        >>> replica = optimizer.replica(copied)
+        >>> copied(torch.randn(8, 4)).square().sum().backward()
+        >>> replica.step()
+        >>> optimizer.layer_statistics()["Linear"]["num_minibatches"]
+        1
+        """
+        own = (parameter for group in self.param_groups for parameter in group["params"])
+        twin = counterparts({p: self._names.get(p, "of an added group") for p in own}, model)
+        groups = [
+            {**group, "params": [twin[parameter] for parameter in group["params"]]}
+            for group in self.param_groups
+        ]
+        replica = NGSGD(model, fused=self._pass.fused, groups=groups, **self.defaults)
+        for weight, matrix in self._matrices.items():
+            replica._matrices[twin[weight]].learned = matrix.learned
+        return replica
+
     # -- what is readable, and what is saved -----------------------------------------------------
 
     def layer_statistics(self) -> dict[str, dict[str, Any]]:
@@ -284,13 +298,14 @@ class NGSGD(torch.optim.Optimizer):
         """
         statistics: dict[str, dict[str, Any]] = {}
         for matrix in self._matrices.values():
+            learned = matrix.learned
             entry: dict[str, Any] = {
-                "num_minibatches": matrix.num_minibatches,
-                "num_limited": matrix.num_limited,
+                "num_minibatches": learned.num_minibatches,
+                "num_limited": learned.num_limited,
             }
             for key, fisher in (
-                ("removed_in", matrix.fisher_in),
-                ("removed_out", matrix.fisher_out),
+                ("removed_in", learned.fisher_in),
+                ("removed_out", learned.fisher_out),
             ):
                 if fisher is not None and fisher.factor is not None:
                     entry[key] = fisher.factor.removed(fisher.alpha).tolist()

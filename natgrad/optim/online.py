@@ -6,6 +6,7 @@ Letters as in `natgrad.optim.factor`, which has the mathematics of what is learn
 from __future__ import annotations
 
 import math
+import threading
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ class LowRankRows(Rows):
         self.R = factor.R
         self.H = X @ factor.R.t()
         self.V = self.H * e
-        self._p: Tensor | None = None
+        self._X_hat: Tensor | None = None  # where it had to be formed for its norm
         self.gamma = self._gamma()
 
     def _gamma(self) -> float:
@@ -46,10 +47,10 @@ class LowRankRows(Rows):
         X_hat is much smaller than X would the difference lose its digits.
         """
         h, v = self.H.view(-1), self.V.view(-1)
-        squared = self.squared_norm - 2.0 * float(h.dot(v)) + float(v.dot(v))
+        squared = self.squared_norm - 2.0 * h.dot(v).item() + v.dot(v).item()
         if squared < MIN_SHRINKAGE * self.squared_norm:
-            self._p = torch.linalg.vector_norm(self.hat(), dim=1).square_()
-            squared = float(self._p.sum())
+            self._X_hat = self.hat()
+            squared = squared_frobenius_norm(self._X_hat)
         return math.sqrt(self.squared_norm / squared) if squared > 0.0 else 1.0
 
     def terms(self, Y: Tensor) -> list[Term]:
@@ -58,6 +59,8 @@ class LowRankRows(Rows):
         As X^T Y - R^T (V^T Y) where Y has fewer columns than rows, else as (X - V R)^T Y, of which
         each block of X - V R is formed when it is needed.
         """
+        if self._X_hat is not None:
+            return [Term(columns_of(self._X_hat), Y)]
         if Y.shape[1] < Y.shape[0]:
             minus_P = (self.V.t() @ Y).neg_()
             return [Term(columns_of(self.X), Y), Term(partial(columns, self.R), minus_P)]
@@ -69,12 +72,15 @@ class LowRankRows(Rows):
 
     def hat(self) -> Tensor:
         """Return X_hat."""
+        if self._X_hat is not None:
+            return self._X_hat
         return torch.addmm(self.X, self.V, self.R, alpha=-1.0)
 
     def squared_row_norms(self) -> Tensor:
         """Return gamma^2 p_i, with p_i = ||x_i||^2 - 2 h_i.v_i + ||v_i||^2 (eqn:pi)."""
-        if self._p is not None:
-            return self._p * self.gamma**2
+        if self._X_hat is not None:
+            exact: Tensor = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
+            return exact.mul_(self.gamma**2)
         taken_out = ((2.0 * self.H - self.V) * self.V).sum(dim=1)
         squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_() - taken_out
         return squared.clamp_min_(0.0).mul_(self.gamma**2)
@@ -89,6 +95,9 @@ class OnlineFisher:
         alpha: smoothing with the identity.
         num_samples_history: S, over about how many samples F is estimated.
         update_period: F is updated on the first 10 minibatches and every `update_period`-th after.
+
+    Several threads may use one: F is replaced and never changed, and a thread whose turn it is to
+    update it while another is at it goes on without ("Multithreading and other issues").
 
     >>> import torch
     >>> X = torch.randn(128, 50, generator=torch.Generator().manual_seed(0))
@@ -115,6 +124,11 @@ class OnlineFisher:
         self.t = 0  # minibatches seen since the first that was not zero
         self.factor: FisherFactor | None = None
         self._e: Tensor | None = None
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        self._state_lock = threading.Lock()  # of factor, e and t: held for moments
+        self._update_lock = threading.Lock()  # held while the next factor is computed
 
     def precondition(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return X_bar (N, D), with the Frobenius norm of X, and its squared row norms (N,).
@@ -145,10 +159,28 @@ class OnlineFisher:
         zero starts it.
         """
         squared_norm = squared_frobenius_norm(X)
+        with self._state_lock:
+            factor = self._factor_for(X, squared_norm)
+            if factor is None or X.shape[0] == 0:  # nothing to precondition or to learn from
+                return PlainRows(X, squared_norm)
+            if self._e is None:
+                self._e = factor.removed(self.alpha)
+            e, t = self._e, self.t
+            self.t += 1
+        rows = LowRankRows(X, factor, e, squared_norm)
+        if t < NUM_INITIAL_UPDATES or t % self.update_period == 0:
+            self._learn(factor, rows)
+        return rows
+
+    def _factor_for(self, X: Tensor, squared_norm: float) -> FisherFactor | None:
+        """Return the factor in the type of X, started if it is time; None if it is not.
+
+        Other threads wait for the start, as none could go on without it.
+        """
         rank = min(self.rank, X.shape[1] - 1)
         if self.factor is None:
             if squared_norm == 0.0 or rank <= 0:
-                return PlainRows(X, squared_norm)
+                return None
             self.factor = start(X, rank)
             self._e = None
         elif not self.fits(X.shape[1]):
@@ -156,26 +188,29 @@ class OnlineFisher:
                 f"this OnlineFisher tracks vectors of dimension {self.factor.R.shape[1]}, "
                 f"but got {X.shape[1]}: use one OnlineFisher for each side of each weight matrix"
             )
-        if X.shape[0] == 0:  # nothing to precondition or to learn from
-            return PlainRows(X, squared_norm)
-        if self.factor.R.dtype != X.dtype or self.factor.R.device != X.device:  # moved since
+        elif self.factor.R.dtype != X.dtype or self.factor.R.device != X.device:  # moved since
             self.factor = FisherFactor(self.factor.R.to(X), self.factor.d.to(X), self.factor.rho)
             self._e = None
-        if self._e is None:
-            self._e = self.factor.removed(self.alpha)
-        rows = LowRankRows(X, self.factor, self._e, squared_norm)
-        if self.t < NUM_INITIAL_UPDATES or self.t % self.update_period == 0:
-            eta = eta_of(X.shape[0], self.num_samples_history)
-            self.factor = update(self.factor, X, rows.H, squared_norm, eta)
-            self._e = None
-        self.t += 1
-        return rows
+        return self.factor
+
+    def _learn(self, factor: FisherFactor, rows: LowRankRows) -> None:
+        """Update the factor that the rows have met, unless another thread does, or just did."""
+        if not self._update_lock.acquire(blocking=False):
+            return
+        try:
+            if self.factor is factor:
+                eta = eta_of(rows.X.shape[0], self.num_samples_history)
+                updated = update(factor, rows.X, rows.H, rows.squared_norm, eta)
+                with self._state_lock:
+                    self.factor, self._e = updated, None
+        finally:
+            self._update_lock.release()
 
     def configure(self, alpha: float, num_samples_history: float, update_period: int) -> None:
         """Change the options from the next minibatch on."""
         if alpha != self.alpha:
-            self._e = None
-        self.alpha = alpha
+            with self._state_lock:
+                self.alpha, self._e = alpha, None
         self.num_samples_history = num_samples_history
         self.update_period = update_period
 
@@ -185,12 +220,14 @@ class OnlineFisher:
 
     def snapshot(self) -> tuple[FisherFactor | None, int]:
         """Return what `restore` goes back to; cheap, as a factor is replaced and never changed."""
-        return self.factor, self.t
+        with self._state_lock:
+            return self.factor, self.t
 
     def restore(self, snapshot: tuple[FisherFactor | None, int]) -> None:
         """Forget all minibatches since `snapshot`."""
-        self.factor, self.t = snapshot
-        self._e = None
+        with self._state_lock:
+            self.factor, self.t = snapshot
+            self._e = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return R (rank, D), d (rank,), rho and t; only t before the first nonzero minibatch."""
@@ -219,6 +256,14 @@ class OnlineFisher:
             self.factor = None
         self._e = None
         self.t = int(state["t"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles are made of: all but the locks."""
+        return {name: value for name, value in vars(self).items() if not name.endswith("_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_locks()
 
 
 def check_options(rank: int, alpha: float, num_samples_history: float, update_period: int) -> None:

@@ -115,6 +115,11 @@ def columns(matrix: Tensor, begin: int, end: int) -> Tensor:
     return matrix if end - begin == matrix.shape[1] else matrix[:, begin:end]
 
 
+def _elements(values: Tensor, begin: int, end: int) -> Tensor:
+    """Return elements (or rows) begin to end, without the cost of a slice where they are all."""
+    return values if end - begin == values.shape[0] else values[begin:end]
+
+
 def columns_of(X: Tensor) -> Callable[[int, int], Tensor]:
     """Return what gives blocks of columns of X, close together in memory.
 
@@ -132,7 +137,7 @@ def columns_of(X: Tensor) -> Callable[[int, int], Tensor]:
 def squared_frobenius_norm(X: Tensor) -> float:
     """Return tr(X^T X) as a float, or raise `NonFiniteError` saying what X holds."""
     # Row by row: the float32 norm of all of a large matrix at once is wrong by 2e-4 (512 x 12000).
-    squared = float(torch.linalg.vector_norm(torch.linalg.vector_norm(X, dim=1))) ** 2
+    squared: float = torch.linalg.vector_norm(torch.linalg.vector_norm(X, dim=1)).item() ** 2
     if not math.isfinite(squared):
         raise NonFiniteError(_describe_non_finite(X))
     return squared
@@ -157,15 +162,17 @@ def add_product_(
     num_rows, num_columns = X.X.shape
     num_inputs = Y.shape[1] - len(biases)
     scale *= X.gamma
+    bias_columns = range(num_inputs, Y.shape[1])
     terms = [
         # A column between others, or a matrix with one more column, makes products far slower.
-        (left, columns(right, 0, num_inputs), [y.contiguous() for y in right.t()[num_inputs:]])
+        (left, columns(right, 0, num_inputs), [right[:, i].contiguous() for i in bias_columns])
         for left, right in X.terms(Y)
     ]
     step = _block_columns(num_columns, max(num_rows, num_inputs, 1))
     for begin in range(0, num_columns, step):
         end = min(begin + step, num_columns)
-        target, bias_targets = weight[begin:end], [bias[begin:end] for bias in biases]
+        target = _elements(weight, begin, end)
+        bias_targets = [_elements(bias, begin, end) for bias in biases]
         # Products straight into weights that are not in the cache would fetch them many times.
         aside = keep and step < num_columns
         product = _product_memory.matrix(target, *target.shape) if aside else target
