@@ -1,0 +1,65 @@
+"""Files that are there whole or not at all, even if the power fails or the disk is full."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["TEMPORARY_SUFFIX", "StorageError", "rename_durably", "write_atomically"]
+
+TEMPORARY_SUFFIX = ".part"
+
+
+class StorageError(OSError):
+    """A file could not be written; what was there before is as it was."""
+
+
+def write_atomically(
+    path: Path, chunks: Iterable[bytes | memoryview], durable: bool = True
+) -> None:
+    """Write a file under a temporary name and rename it, so that no reader meets half of it.
+
+    With `durable`, the content and then the new name are on the disk when this returns. The
+    temporary name is drawn at random: two processes that write the same file do not meet.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "greeting"
+    >>> write_atomically(path, [b"good ", b"morning"])
+    >>> path.read_bytes(), [file.name for file in path.parent.iterdir()]
+    (b'good morning', ['greeting'])
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    try:
+        try:
+            with open(temporary, "xb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            if durable:
+                rename_durably(temporary, path)
+            else:
+                os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(
+            error.errno,
+            f"cannot write {path}: {error.strerror or error}. No half-written file is left and "
+            "earlier files are intact: make room, or make the directory writable, and run the "
+            "same command again",
+        ) from error
+
+
+def rename_durably(before: Path, after: Path) -> None:
+    """Give a file another name, which is on the disk when this returns."""
+    os.replace(before, after)
+    descriptor = os.open(after.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,165 @@
+"""The directory of a run: who may write in it, and what is where.
+
+config.json               the whole configuration
+lock                      held by the process that drives the run
+events.jsonl              what happened
+models/0007.safetensors   the model after outer iteration 7; 0000 is the one to begin with
+jobs/0007/3.safetensors   what job 3 of iteration 7 has trained, until it is averaged
+final.safetensors         the result
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from natgrad.atomic import TEMPORARY_SUFFIX, StorageError, rename_durably, write_atomically
+from natgrad.run.config import ConfigError
+
+__all__ = ["RunDirectory", "RunInUseError"]
+
+
+class RunInUseError(RuntimeError):
+    """Another process drives a run in this directory."""
+
+
+class RunDirectory:
+    """The names in a run's directory; nothing is written but by the methods that say so."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()  # jobs run elsewhere, with another working directory
+
+    @property
+    def config(self) -> Path:
+        """The run's configuration, complete, as JSON."""
+        return self.path / "config.json"
+
+    @property
+    def events(self) -> Path:
+        """The run's events."""
+        return self.path / "events.jsonl"
+
+    @property
+    def final(self) -> Path:
+        """The model that the run is for."""
+        return self.path / "final.safetensors"
+
+    def model(self, iteration: int) -> Path:
+        """The model after an outer iteration; 0 is the one that training begins with."""
+        return self.path / "models" / f"{iteration:04d}.safetensors"
+
+    def remodelled(self, iteration: int) -> Path:
+        """The model that an iteration begins with, if its structure was changed before it."""
+        return self.path / "models" / f"{iteration:04d}.start.safetensors"
+
+    def job_result(self, iteration: int, job: int) -> Path:
+        """What a job has trained."""
+        return self.path / "jobs" / f"{iteration:04d}" / f"{job}.safetensors"
+
+    @property
+    def final_candidate(self) -> Path:
+        """The final model before all has been said of it."""
+        return self.path / "jobs" / "final.safetensors"
+
+    def last_iteration(self) -> int | None:
+        """Return the last outer iteration that is complete, or None before the first model."""
+        numbers = [
+            int(file.name.split(".")[0])
+            for file in self._models()
+            if file.suffixes[0] == ".safetensors"
+        ]
+        return max(numbers, default=None)
+
+    def _models(self) -> list[Path]:
+        return sorted((self.path / "models").glob("*.safetensors"))
+
+    # -- what writes -----------------------------------------------------------------------------
+
+    @contextmanager
+    def drive(self) -> Iterator[None]:
+        """Make the directory if need be, and be the only process that drives a run in it.
+
+        The lock is the kernel's: it ends with the process, also by kill -9.
+        """
+        try:
+            (self.path / "models").mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115, closed below
+        except OSError as error:
+            raise StorageError(
+                error.errno,
+                f"cannot write in the run directory {self.path}: {error.strerror}. Choose another "
+                "one, or make it writable",
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                owner = lock.read().strip() or "another process"
+                raise RunInUseError(
+                    f"the run directory {self.path} is in use by {owner}: wait for it, or end it, "
+                    "or choose another directory"
+                ) from None
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            lock.flush()
+            self._sweep()
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what a driver or job that was killed has left half written."""
+        for file in self.path.rglob(f"*{TEMPORARY_SUFFIX}"):
+            file.unlink(missing_ok=True)
+
+    def keep_config(self, config: Mapping[str, Any], free: tuple[str, ...] = ()) -> None:
+        """Write the configuration, or see that it is the one that the run began with.
+
+        The tables in `free` may differ from those the run began with: they are not compared.
+        """
+        if self.config.exists():
+            before = json.loads(self.config.read_text(encoding="utf-8"))
+            differing = [
+                f"{key} was {_text(old)} and is {_text(new)}"
+                for key, old, new in _differences(before, config)
+                if key.split(".")[0] not in free
+            ]
+            if differing:
+                raise ConfigError(
+                    f"the run in {self.path} began with another configuration: "
+                    f"{'; '.join(differing)}. Go on with the old one, or choose another directory"
+                )
+        write_atomically(self.config, [json.dumps(config, indent=2).encode() + b"\n"])
+
+    def publish_final(self) -> None:
+        """Let the final candidate be the final model: the run is over."""
+        rename_durably(self.final_candidate, self.final)
+
+    def remove_jobs(self) -> None:
+        """Remove what jobs have left: all of it is in a model, or will be trained again."""
+        shutil.rmtree(self.path / "jobs", ignore_errors=True)
+
+    def prune_models(self, keep: set[int]) -> None:
+        """Remove the models of all iterations but these."""
+        for file in self._models():
+            if int(file.name.split(".")[0]) not in keep:
+                file.unlink(missing_ok=True)
+
+
+def _differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in {**before, **after}:
+            inner = f"{key}.{name}" if key else name
+            yield from _differences(before.get(name), after.get(name), inner)
+    elif before != after:
+        yield key, before, after
+
+
+def _text(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value)
