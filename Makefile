@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-engines lint clean
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/python -m natgrad.recipes.demo
+	$(BIN)/natgrad demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Real Ray, Slurm and GridEngine on this machine: as root, on Debian; installs what they need.
+test-engines: $(VENV)/.installed-dev,ray,cluster
+	$(BIN)/python -m pytest tests/engines -m cluster
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -18,7 +22,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "natgrad needs Python 3.11 or newer, and \

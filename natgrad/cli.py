@@ -1,0 +1,273 @@
+"""The command `natgrad`: thin commands, each body one call.
+
+What a command needs is imported when it runs: `natgrad --help` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from natgrad.version import __version__
+
+__all__ = ["main"]
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+_Command = Callable[[str, str], argparse.ArgumentParser]
+EPILOG = "natgrad COMMAND --help tells the options of each."
+
+
+class _RunFailedError(Exception):
+    """Something went wrong after a run had begun: not a mistake in the command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 (a run failed), 2 (usage) or 130 (Ctrl-C)."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(arguments)
+    debug = "debug" in options  # given before or after the command
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        resume = f"; to go on: {shlex.join(['natgrad', *arguments])}"
+        print(f"interrupted{resume if options.command == 'train' else ''}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # as by `natgrad info MODEL | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (_RunFailedError, RuntimeError) as error:
+        return _complain(error.__cause__ or error, FAILED, debug)
+    except (ImportError, OSError, ValueError) as error:
+        return _complain(error, USAGE, debug)
+    return 0
+
+
+def _complain(error: BaseException, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        text = f"{where}{error.strerror}"
+    print(f"natgrad: {text or type(error).__name__}", file=sys.stderr)
+    return code
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def _train(options: argparse.Namespace) -> None:
+    from natgrad.recipes.train import train_from_toml
+    from natgrad.report.progress import Progress
+
+    progress = Progress()
+    try:
+        final = train_from_toml(options.config, options.set, on_event=progress.handle)
+    except (OSError, ValueError) as error:
+        if progress.started:
+            raise _RunFailedError from error
+        raise
+    finally:
+        progress.close()
+    print(final)
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from natgrad.recipes import demo
+    from natgrad.report import write_report
+    from natgrad.report.progress import Progress
+
+    runs = demo.main(options.out, follow=lambda name: Progress().handle)
+    print(f"\nThe four runs in pictures: {write_report(runs, f'{options.out}/report.html')}")
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    from natgrad.recipes.prepare import prepare
+
+    names = (
+        "num_classes left_context right_context num_jobs samples_per_job validation_samples "
+        "train_subset_samples seed num_workers"
+    )
+    examples = prepare(
+        options.files, options.out, **{name: getattr(options, name) for name in names.split()}
+    )
+    print(
+        f"{examples.directory}: {examples.num_samples} samples of {examples.num_classes} classes "
+        f"in {examples.num_blocks} blocks, {examples.num_bytes / 1e6:.1f} MB"
+    )
+
+
+def _report(options: argparse.Namespace) -> None:
+    from natgrad.report import write_report
+    from natgrad.report.tensorboard import write_tensorboard
+
+    if options.tensorboard is not None:
+        for directory in write_tensorboard(options.runs, options.tensorboard):
+            print(directory)
+    if options.tensorboard is None or options.out is not None:
+        print(write_report(options.runs, options.out or "report.html"))
+
+
+def _average(options: argparse.Namespace) -> None:
+    from natgrad.recipes.models import average_models
+
+    average_models(options.models, options.out, options.weights)
+
+
+def _combine(options: argparse.Namespace) -> None:
+    from natgrad.recipes.combination import combine_models
+
+    facts = combine_models(
+        options.models, options.out, options.examples, options.method, options.data
+    )
+    inputs = ", ".join(f"{objective:.5f}" for objective in facts["objectives"])
+    print(f"{options.out}: objective {facts['objective']:.5f}; of the models: {inputs}")
+
+
+def _info(options: argparse.Namespace) -> None:
+    from natgrad.recipes.models import describe
+
+    print("\n\n".join(describe(path) for path in options.paths))
+
+
+def _export(options: argparse.Namespace) -> None:
+    from natgrad.recipes.models import export_onnx
+
+    export_onnx(options.model, options.onnx)
+
+
+# -- what they take ------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show where in the program an error came from",
+    )
+    parser = argparse.ArgumentParser(
+        "natgrad",
+        description="Natural-gradient SGD and parameter averaging: train, look, combine, export.",
+        epilog=EPILOG,
+        parents=[shared],
+    )
+    parser.add_argument("--version", action="version", version=f"natgrad {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, help_: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=help_, description=help_, parents=[shared])
+
+    demo = command("demo", "train on synthesised speech, with 1 and 4 jobs, and make the page")
+    demo.add_argument("-o", "--out", default="demo", metavar="DIR", help="where to (demo)")
+    demo.set_defaults(run=_demo)
+    _add_training(command)
+    _add_report(command("report", "make one HTML page about one or several runs"))
+    _add_models(command)
+    return parser
+
+
+def _add_training(command: _Command) -> None:
+    train = command("train", "train as a configuration says, or go on with it")
+    train.add_argument("config", metavar="CONFIG.toml")
+    train.add_argument(
+        "--resume", action="store_true", help="go on with a run: this is always so, and may be said"
+    )
+    _add_set(train)
+    train.set_defaults(run=_train)
+    _add_prepare(command("prepare", "write examples to train on, from arrays in files"))
+
+
+def _add_prepare(prepare: argparse.ArgumentParser) -> None:
+    prepare.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help=".npz or .safetensors with features (rows, D) and labels (rows,), perhaps weights "
+        "(rows,), and for utterances, which have context, their lengths",
+    )
+    prepare.add_argument("-o", "--out", required=True, metavar="DIR", help="a new directory")
+    for name, default, help_ in (
+        ("num-classes", None, "labels are below it (default: 1 + the largest label)"),
+        ("left-context", 0, "frames that an example has before its own"),
+        ("right-context", 0, "and after it"),
+        ("num-jobs", 1, "N, the jobs that will train at the same time"),
+        ("samples-per-job", 400_000, "K, the samples of a job in an outer iteration"),
+        ("validation-samples", 0, "about as many are held out, as whole utterances"),
+        ("train-subset-samples", 0, "about as many are copied, for diagnostics and combination"),
+        ("seed", 0, "of all random choices"),
+        ("num-workers", 1, "processes"),
+    ):
+        text = help_ if default is None else f"{help_} ({default})"
+        prepare.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
+    prepare.set_defaults(run=_prepare)
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key of the configuration, as in training.num_jobs=4; may be repeated",
+    )
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    report.add_argument("runs", nargs="+", metavar="RUN", help="a run's directory")
+    report.add_argument("-o", "--out", metavar="FILE.html", help="the page (report.html)")
+    report.add_argument(
+        "--tensorboard",
+        metavar="DIR",
+        help="write TensorBoard's scalars there; a page only if -o is given too",
+    )
+    report.set_defaults(run=_report)
+
+
+def _add_models(command: _Command) -> None:
+    average = command("average", "average models of one network")
+    average.add_argument("models", nargs="+", metavar="MODEL")
+    average.add_argument("-o", "--out", required=True, metavar="FILE", help="the mean")
+    average.add_argument(
+        "--weights",
+        type=_numbers,
+        metavar="W,W,...",
+        help="a weight per model; they need not sum to one (default: all the same)",
+    )
+    average.set_defaults(run=_average)
+    combine = command("combine", "combine models with the best weights per layer")
+    combine.add_argument(
+        "--examples", required=True, metavar="DIR", help="whose samples it is judged by"
+    )
+    combine.add_argument("--method", choices=("generalised", "mean"), default="generalised")
+    combine.add_argument(
+        "--data",
+        choices=("train", "validation", "both"),
+        default="both",
+        help="judge by the training subset, the validation data, or both (the default)",
+    )
+    combine.add_argument("models", nargs="+", metavar="MODEL")
+    combine.add_argument("-o", "--out", required=True, metavar="FILE", help="the combined model")
+    combine.set_defaults(run=_combine)
+    info = command("info", "tell what is in model files, or how far runs are")
+    info.add_argument("paths", nargs="+", metavar="MODEL|RUN")
+    info.set_defaults(run=_info)
+    export = command("export", "write a model in another format")
+    export.add_argument("model", metavar="MODEL")
+    export.add_argument("--onnx", required=True, metavar="FILE", help="as ONNX")
+    export.set_defaults(run=_export)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected numbers with commas between them, as in 1,2.5,1, but got {text!r}"
+        ) from None

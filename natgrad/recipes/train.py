@@ -1,0 +1,202 @@
+"""A training run, from its configuration to its final model.
+
+    natgrad train CONFIG.toml
+
+>>> config = TrainConfig(
+...     run=RunConfig("exp/dnn"),
+...     data=DataConfig("exp/examples"),
+...     network=NetworkShape(hidden=((400, 80), (400, 80))),
+...     training=TrainingConfig(num_epochs=4, num_jobs=4),
+... )
+>>> train(config)  # doctest: +SKIP
+
+The same call again goes on where the last one ended, however it ended.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from natgrad.data import Examples, open_examples
+from natgrad.optim.schedule import exponential
+from natgrad.parallel.engines import open_engine
+from natgrad.parallel.outer import OuterLoop
+from natgrad.parallel.plan import Iteration, make_plan
+from natgrad.recipes.combination import combine_run, iterations_to_combine
+from natgrad.recipes.network_job import evaluate_model, train_job
+from natgrad.recipes.structure import initial_model, remodel, with_changes
+from natgrad.recipes.train_config import (
+    CombinationConfig,
+    DataConfig,
+    EngineConfig,
+    NetworkShape,
+    OptimizerConfig,
+    RunConfig,
+    TrainConfig,
+    TrainingConfig,
+)
+from natgrad.run.config import from_mapping, read_toml, set_key, to_mapping
+from natgrad.run.directory import RunDirectory
+from natgrad.run.events import EventLog, read_events
+from natgrad.run.model_file import write_model
+from natgrad.version import __version__
+
+__all__ = [
+    "CombinationConfig",
+    "DataConfig",
+    "EngineConfig",
+    "NetworkShape",
+    "OptimizerConfig",
+    "RunConfig",
+    "TrainConfig",
+    "TrainingConfig",
+    "train",
+    "train_from_toml",
+]
+
+OnEvent = Callable[[dict[str, Any]], None]
+BACKGROUND_NICENESS = 10
+FREE_TABLES = ("engine",)  # what a run is resumed with may differ from what it began with
+
+
+def train_from_toml(
+    path: str | Path, overrides: Sequence[str] = (), on_event: OnEvent | None = None
+) -> Path:
+    """Train as a TOML file says; `overrides` are as in "training.num_jobs=4"."""
+    mapping = read_toml(path)
+    for assignment in overrides:
+        set_key(mapping, assignment)
+    return train(from_mapping(TrainConfig, mapping), on_event)
+
+
+def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
+    """Train, or go on with training, and return the path of the final model.
+
+    Every event of the run is also given to `on_event`.
+    """
+    run = RunDirectory(config.run.directory)
+    examples = open_examples(Path(config.data.examples).absolute())
+    plan = plan_of(config, examples)
+    to_combine = iterations_to_combine(config.combination, plan, examples)
+    with run.drive():
+        run.keep_config(to_mapping(config), FREE_TABLES)
+        log = EventLog(run.events)
+
+        def emit(event: str, **fields: Any) -> None:
+            record = log.append(event, **fields)
+            if on_event is not None:
+                on_event(record)
+
+        if run.final.exists():
+            if not _is_complete(run):  # the last driver was killed before its last word
+                emit("end", status="complete", message=f"the final model is {run.final}")
+            return run.final
+        emit(
+            "start",
+            num_iterations=len(plan),
+            num_epochs=plan[-1].epoch,
+            engine=config.engine.name,
+            resumed_from=run.last_iteration(),
+            version=__version__,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        try:
+            _train_and_combine(config, run, examples, plan, to_combine, emit)
+        except BaseException as error:
+            with suppress(OSError):  # a full disk, say: what has failed before is what to tell
+                emit("end", status="failed", message=str(error) or type(error).__name__)
+            raise
+        emit("end", status="complete", message=f"the final model is {run.final}")
+    return run.final
+
+
+def _is_complete(run: RunDirectory) -> bool:
+    events = read_events(run.events) if run.events.exists() else []
+    return bool(events) and events[-1].get("status") == "complete"
+
+
+def _train_and_combine(
+    config: TrainConfig,
+    run: RunDirectory,
+    examples: Examples,
+    plan: list[Iteration],
+    to_combine: list[list[int]],
+    emit: Callable[..., None],
+) -> None:
+    if run.last_iteration() is None:
+        model = initial_model(config.network, examples, config.run.seed)
+        write_model(run.model(0), model.tensors, model.description)
+    with ExitStack() as stack:
+        engine, background = _open_engines(config, stack)
+        loop = OuterLoop(
+            run=run,
+            plan=plan,
+            engine=engine,
+            background=background,
+            train=train_job,
+            evaluate=evaluate_model if examples.validation or examples.train_subset else None,
+            remodel=remodel,
+            options=job_options(config, examples),
+            seed=config.run.seed,
+            emit=emit,
+            keep=None if config.run.keep_models else frozenset(chain(*to_combine)),
+            num_threads=config.training.num_threads,
+            max_attempts=config.engine.max_attempts,
+        )
+        loop.train_all()
+        combine_run(
+            config.combination,
+            run,
+            to_combine,
+            examples,
+            engine,
+            config.engine.max_attempts,
+            emit,
+        )
+
+
+def job_options(config: TrainConfig, examples: Examples) -> dict[str, Any]:
+    """Return what the functions that run on an engine need to know of the configuration."""
+    return {
+        "examples": str(examples.directory),
+        "minibatch_size": config.training.minibatch_size,
+        "optimizer": asdict(config.optimizer),
+    }
+
+
+def plan_of(config: TrainConfig, examples: Examples) -> list[Iteration]:
+    """Return all outer iterations, with the changes of the network's structure among them."""
+    training = config.training
+    plan = make_plan(
+        examples.num_blocks,
+        training.num_epochs,
+        training.initial_num_jobs or training.num_jobs,
+        training.num_jobs,
+        lambda progress: exponential(
+            training.initial_effective_lr, training.final_effective_lr, progress
+        ),
+    )
+    return with_changes(plan, config.network, examples)
+
+
+def _open_engines(config: TrainConfig, stack: ExitStack) -> tuple[Executor, Executor]:
+    """Open the engine for jobs, and one for diagnostics that keeps out of their way."""
+    engine, num_jobs = config.engine, config.training.num_jobs
+    if engine.name == "local":
+        num_workers = engine.num_workers or min(num_jobs, os.cpu_count() or 1)
+        jobs = open_engine("local", num_workers, **engine.options)
+        background = open_engine("local", 1, **{**engine.options, "nice": BACKGROUND_NICENESS})
+        return stack.enter_context(jobs), stack.enter_context(background)
+    # One worker more than jobs: diagnostics run beside them.
+    jobs = open_engine(engine.name, engine.num_workers or num_jobs + 1, **engine.options)
+    stack.enter_context(jobs)
+    return jobs, jobs
