@@ -145,6 +145,8 @@ def _alternate(
     size: Size, directory: Path, examples: Examples, num_jobs: int, engine: Executor
 ) -> tuple[list[float], list[float]]:
     """Let whole iterations and bare loops take turns: the loops run when an iteration is over."""
+    from benchmarks.averaging import bare_loop  # workers import it, but not the main script
+
     whole: list[float] = []
     bare: list[float] = []
     begun = time.perf_counter()

@@ -102,7 +102,7 @@ def measure(paths: Sequence[Path], examples: Examples) -> list[dict[str, object]
 
     print(f"{'':36}{'train':>9} {'known':>9} {'unknown':>9}")
     judge("the last model", models[-1])
-    for number in (3, 10, NUM_MODELS):
+    for number in sorted({min(n, len(models)) for n in (3, 10, NUM_MODELS)}):
         judge(f"mean of the last {number}", average(models[-number:], [1.0] * number))
     for name, part in (("train", training), ("validation", known), ("both", training + known)):
         for evaluations in EVALUATIONS:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import convergence, speech_like, step
+from benchmarks import averaging, combination, convergence, speech_like, step
 from benchmarks.convergence_report import Point, Results, Run, cost_to_reach
 from benchmarks.optimizers import CONTENDERS, Contender
 from benchmarks.speech_like import QUICK
@@ -120,3 +120,34 @@ def test_infinite_losses_survive_json() -> None:
     results = Results({"a": 1}, {"SGD": "note"}, {"SGD": {0.1: 2.0, 0.2: math.inf}}, (run,))
     assert "Infinity" not in results.to_json()
     assert Results.from_json(results.to_json()) == results
+
+
+# -- benchmarks.averaging and benchmarks.combination -----------------------------------------
+
+
+def test_averaging_reports_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = averaging.Size(
+        network=NetworkConfig(num_inputs=700, num_outputs=5, hidden=((20, 5),)),
+        num_models=3,
+        repetitions=2,
+        samples_per_job=600,
+        num_iterations=2,
+        driver_iterations=3,
+        driver_jobs=2,
+    )
+    averaging.main(["--json", str(tmp_path / "figures.json")], size)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert all(seconds > 0 for seconds in figures["average"].values())
+    assert [len(figures["iteration"][jobs]["ratios"]) for jobs in ("1", "2")] == [2, 2]
+    assert len(figures["driver"]["megabytes"]) == 3
+    assert "2 jobs have" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        averaging.main(["nonsense"])
+
+
+def test_combination_judges_all_ways_on_data_that_none_has_seen(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    combination.main(["--utterances", "60", "--epochs", "1", "--json", str(file)])
+    rows = {row["model"]: row for row in json.loads(file.read_text())}
+    assert rows["combined on both, 5 evaluations"]["train"] != rows["the last model"]["train"]
+    assert all(math.isfinite(row["unknown"]) for row in rows.values())

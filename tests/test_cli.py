@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -175,3 +176,34 @@ def test_report_writes_tensorboard_instead_of_a_page(
     assert main(["report", run]) == 0
     assert (tmp_path / "report.html").exists()
     assert capsys.readouterr().out == "board/run\nreport.html\n"
+
+
+def test_arrays_are_prepared_trained_on_and_combined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real thing, from a file of numbers to a model."""
+    random = np.random.default_rng(0)
+    labels = np.arange(1200) % 3
+    features = random.normal(size=(1200, 6)) + 2 * np.eye(3, 6)[labels]
+    np.savez(tmp_path / "arrays.npz", features=features, labels=labels)
+    examples, run = tmp_path / "examples", tmp_path / "run"
+    counts = ["--samples-per-job", "200", "--validation-samples", "200"]
+    counts += ["--train-subset-samples", "200", "--num-jobs", "2"]
+    assert main(["prepare", str(tmp_path / "arrays.npz"), "-o", str(examples), *counts]) == 0
+    assert "1000 samples of 3 classes in " in capsys.readouterr().out
+    (tmp_path / "run.toml").write_text(
+        f'run = {{directory = "{run}", keep_models = true}}\ndata.examples = "{examples}"\n'
+        "network = {hidden = [[20, 5]]}\ntraining = {num_epochs = 2, num_jobs = 2}\n"
+    )
+    arguments = ["train", str(tmp_path / "run.toml"), "--set", "engine.name=inline"]
+    assert main(arguments) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{run / 'final.safetensors'}\n"
+    assert "iter 1/" in said.err
+    models = [str(path) for path in sorted((run / "models").glob("*.safetensors"))[-3:]]
+    combined = str(tmp_path / "combined")
+    assert main(["combine", *models, "--examples", str(examples), "-o", combined]) == 0
+    assert f"{combined}: objective -0." in capsys.readouterr().out
+    assert read_model(combined).description["network"]["num_outputs"] == 3
+    assert main(["report", str(run), "-o", str(tmp_path / "page.html")]) == 0
+    assert main(["info", str(run), combined]) == 0

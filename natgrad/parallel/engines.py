@@ -6,7 +6,7 @@ Nothing else in natgrad knows where a job runs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
@@ -16,7 +16,7 @@ from natgrad.parallel.inline import open_inline
 from natgrad.parallel.local import open_local
 from natgrad.parallel.ray_tasks import open_ray
 
-__all__ = ["ENGINES", "WorkerLost", "open_engine"]
+__all__ = ["ENGINES", "WorkerLost", "check_engine", "open_engine"]
 
 # Each takes num_workers, and its options by name. Libraries are imported only when one is opened.
 ENGINES: dict[str, Callable[..., Executor]] = {
@@ -42,10 +42,16 @@ def open_engine(name: str, num_workers: int, **options: Any) -> Executor:
         num_workers: how many calls run at the same time.
         options: of that engine.
     """
-    if name not in ENGINES:
-        raise ValueError(f"there is no engine {name!r}: the engines are {', '.join(ENGINES)}")
+    check_engine(name, options)
     if num_workers < 1:
         raise ValueError(f"an engine needs at least 1 worker, but num_workers is {num_workers}")
+    return ENGINES[name](num_workers, **options)
+
+
+def check_engine(name: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError if there is no such engine, or it has no such options."""
+    if name not in ENGINES:
+        raise ValueError(f"there is no engine {name!r}: the engines are {', '.join(ENGINES)}")
     known = options_of(name)
     unknown = [option for option in options if option not in known]
     if unknown:
@@ -53,7 +59,6 @@ def open_engine(name: str, num_workers: int, **options: Any) -> Executor:
             f"the engine {name} has no option {', '.join(unknown)}: "
             f"it has {', '.join(known) or 'no options'}"
         )
-    return ENGINES[name](num_workers, **options)
 
 
 def options_of(name: str) -> list[str]:

@@ -172,7 +172,7 @@ def _progress_lines(last: Mapping[str, dict[str, Any]]) -> list[str]:
             if event.get(kind)
         ]
         lines.append(f"after iteration {event['iteration']}: {'; '.join(parts)}")
-    if (event := last.get("combine")) is not None:
+    if (event := last.get("combine", {})).get("objective") is not None:
         lines.append(
             f"combined from {len(event['inputs'])} models: objective {event['objective']:.4f}"
         )

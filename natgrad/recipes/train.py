@@ -27,7 +27,7 @@ from typing import Any
 
 from natgrad.data import Examples, open_examples
 from natgrad.optim.schedule import exponential
-from natgrad.parallel.engines import open_engine
+from natgrad.parallel.engines import check_engine, open_engine
 from natgrad.parallel.outer import OuterLoop
 from natgrad.parallel.plan import Iteration, make_plan
 from natgrad.recipes.combination import combine_run, iterations_to_combine
@@ -82,6 +82,7 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
 
     Every event of the run is also given to `on_event`.
     """
+    check_engine(config.engine.name, config.engine.options)
     run = RunDirectory(config.run.directory)
     examples = open_examples(Path(config.data.examples).absolute())
     plan = plan_of(config, examples)

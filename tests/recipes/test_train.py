@@ -226,6 +226,18 @@ def test_run_too_short_for_its_network_is_refused(examples: Path, tmp_path: Path
         train(small_config(tmp_path, examples, network=shape, training={"num_epochs": 1}))
 
 
+def test_unknown_engine_is_refused_before_anything_is_written(
+    examples: Path, tmp_path: Path
+) -> None:
+    for engine, message in (
+        ({"name": "slurmm"}, "there is no engine 'slurmm': the engines are inline, local"),
+        ({"name": "local", "options": {"fast": 1}}, "the engine local has no option fast"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(small_config(tmp_path / "run", examples, engine=engine))
+    assert not (tmp_path / "run").exists()
+
+
 def test_combination_without_its_data_is_refused(tmp_path: Path) -> None:
     small_examples(tmp_path / "examples", train_subset_samples=0)
 
