@@ -67,7 +67,7 @@ def open_slurm(
         directives: more options of sbatch, as "--gres=gpu:1".
         prologue: shell commands to run before a worker starts, as "module load python".
         log_directory: where the jobs' output goes.
-        silence_seconds: a worker that is silent for so long is lost.
+        silence_seconds: a worker is lost when it is silent for this, or up to twice as, long.
     """
     with needed_by("slurm", "cluster"), signals_unchanged():
         from dask_jobqueue import SLURMCluster
@@ -117,7 +117,7 @@ def open_gridengine(
         directives: more options of qsub, as "-l gpu=1".
         prologue: shell commands to run before a worker starts, as "module load python".
         log_directory: where the jobs' output goes.
-        silence_seconds: a worker that is silent for so long is lost.
+        silence_seconds: a worker is lost when it is silent for this, or up to twice as, long.
     """
     with needed_by("gridengine", "cluster"), signals_unchanged():
         from dask_jobqueue import SGECluster
