@@ -25,10 +25,6 @@ on_job_managers = pytest.mark.parametrize("cluster", ON_CLUSTERS[1:], indirect=T
 Opener = Callable[..., Executor]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cluster: brings up a real Ray, Slurm or GridEngine")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "cluster" in config.option.markexpr:
         return
