@@ -49,6 +49,7 @@ class OuterLoop:
     remodel: (model, change, seed) -> the model whose structure is changed
     options: what `train` and `evaluate` need to know, as JSON can hold it
     keep: the iterations whose models are wanted after the run; None means all
+    evaluated: the iterations whose models an earlier driver has evaluated
     """
 
     run: RunDirectory
@@ -62,6 +63,7 @@ class OuterLoop:
     seed: int
     emit: Callable[..., None]
     keep: frozenset[int] | None = None
+    evaluated: frozenset[int] = frozenset()
     num_threads: int = 1
     max_attempts: int = 20
     _diagnostics: dict[int, tuple[Future[dict[str, Any]], int]] = field(default_factory=dict)
@@ -76,7 +78,9 @@ class OuterLoop:
         if done is None:
             raise RunFailedError(f"there is no model to begin with in {self.run.path}")
         self.run.remove_jobs()  # of an iteration that a crash has cut off
-        self._evaluate(done)
+        for number in self.run.iterations():
+            if number not in self.evaluated:
+                self._evaluate(number)
         for iteration in self.plan[done:]:
             self._iterate(iteration)
         self._report_diagnostics(0)

@@ -121,8 +121,12 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
 
 
 def _is_complete(run: RunDirectory) -> bool:
+    return any(event["status"] == "complete" for event in _events(run, "end"))
+
+
+def _events(run: RunDirectory, kind: str) -> list[dict[str, Any]]:
     events = read_events(run.events) if run.events.exists() else []
-    return bool(events) and events[-1].get("status") == "complete"
+    return [event for event in events if event["event"] == kind]
 
 
 def _train_and_combine(
@@ -150,6 +154,7 @@ def _train_and_combine(
             seed=config.run.seed,
             emit=emit,
             keep=None if config.run.keep_models else frozenset(chain(*to_combine)),
+            evaluated=frozenset(event["iteration"] for event in _events(run, "diagnostics")),
             num_threads=config.training.num_threads,
             max_attempts=config.engine.max_attempts,
         )

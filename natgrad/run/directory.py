@@ -68,14 +68,14 @@ class RunDirectory:
         """The final model before all has been said of it."""
         return self.path / "jobs" / "final.safetensors"
 
+    def iterations(self) -> list[int]:
+        """Return the outer iterations whose models are here, in order."""
+        models = [file for file in self._models() if file.suffixes == [".safetensors"]]
+        return sorted(int(file.stem) for file in models)
+
     def last_iteration(self) -> int | None:
         """Return the last outer iteration that is complete, or None before the first model."""
-        numbers = [
-            int(file.name.split(".")[0])
-            for file in self._models()
-            if file.suffixes[0] == ".safetensors"
-        ]
-        return max(numbers, default=None)
+        return max(self.iterations(), default=None)
 
     def _models(self) -> list[Path]:
         return sorted((self.path / "models").glob("*.safetensors"))

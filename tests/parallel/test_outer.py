@@ -213,6 +213,17 @@ def test_evaluation_that_is_lost_is_tried_thrice_and_then_warned_of(
     ]
 
 
+def test_resumed_run_evaluates_what_the_last_one_did_not(tmp_path: Path) -> None:
+    def train(job: Job) -> JobResult:
+        return result(job, 0.0, error="enough") if job.iteration == 4 else add_block(job)
+
+    loop = Loop(tmp_path)
+    with pytest.raises(RunFailedError, match="enough"):
+        loop.train(train=train, evaluate=None)
+    loop.train(evaluated=frozenset({0, 2}), keep=frozenset())
+    assert [event["iteration"] for event in loop.events("diagnostics")] == [1, 3, 4]
+
+
 def test_only_the_models_that_are_wanted_are_kept(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     loop.train(keep=frozenset({2}))
