@@ -15,6 +15,7 @@ from natgrad.data import Block, Examples, Minibatch, open_examples
 from natgrad.nn import Network
 from natgrad.parallel.average import average_files
 from natgrad.parallel.combine import Objective, combine
+from natgrad.parallel.engines import WorkerLost
 from natgrad.parallel.job import job_settings
 from natgrad.parallel.last_models import iteration_groups, mean_of_last
 from natgrad.parallel.outer import RunFailedError
@@ -92,7 +93,7 @@ def combine_run(
         lost = future.exception()
         if lost is None:
             break
-        if attempt == max_attempts or isinstance(lost, ValueError | OSError):
+        if attempt == max_attempts or not isinstance(lost, WorkerLost):
             raise RunFailedError(f"the models could not be combined: {lost}") from lost
     facts = future.result()
     emit("combine", method=config.method, inputs=[list(group) for group in groups], **facts)

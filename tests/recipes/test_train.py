@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from natgrad.data import (
 )
 from natgrad.data import build as build_examples
 from natgrad.nn import build
+from natgrad.parallel.combine import CombinationError
+from natgrad.parallel.engines import WorkerLost, open_engine
 from natgrad.parallel.outer import RunFailedError
 from natgrad.recipes.network_job import log_probability, restore
 from natgrad.recipes.train import TrainConfig, plan_of, train, train_from_toml
@@ -345,3 +349,32 @@ def test_examples_of_weight_zero_do_not_count(tmp_path: Path) -> None:
     jobs = events_of(tmp_path / "run", "job")
     assert jobs[0]["samples"] == pytest.approx(150, abs=30)
     assert jobs[-1]["objective"] > -0.1  # one class alone has weight
+
+
+class LosesCombinations(Executor):
+    """An engine that loses the first calls that combine models."""
+
+    def __init__(self, engine: Executor, lost: list[Exception]) -> None:
+        self.engine, self.lost = engine, lost
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if fn.__name__ != "combine_job" or not self.lost:
+            return self.engine.submit(fn, *args, **kwargs)
+        future: Future[Any] = Future()
+        future.set_exception(self.lost.pop(0))
+        return future
+
+
+@pytest.mark.parametrize("error", [WorkerLost("gone"), CombinationError("no model is finite")])
+def test_combination_that_is_lost_is_run_again_but_one_that_fails_is_not(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    engine = LosesCombinations(open_engine("inline", 1), [error, error])
+    monkeypatch.setattr("natgrad.recipes.train.open_engine", lambda *_, **__: engine)
+    config = small_config(tmp_path, examples, training={"num_epochs": 1})
+    if isinstance(error, WorkerLost):
+        assert train(config).exists()
+    else:
+        with pytest.raises(RunFailedError, match="could not be combined: no model is finite"):
+            train(config)
+        assert len(engine.lost) == 1
