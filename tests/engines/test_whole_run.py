@@ -20,11 +20,11 @@ from tests.engines.conftest import outside
 from tests.engines.waiting import is_running
 from tests.recipes.small_run import small_config, small_examples
 
-# Large enough that a job runs for about a second, and can be killed while it does; and long enough
-# that this can be tried many times, as a kill may come just after a job's end.
+# With minibatches so small that a job runs for about a second, and can be killed while it does; and
+# long enough that this can be tried several times, as a kill may come just after a job's end.
 SIZE: dict[str, dict[str, Any]] = {
     "network": {"hidden": [[1000, 100], [1000, 100]], "iterations_per_layer": 2},
-    "training": {"num_epochs": 20, "num_jobs": 2, "minibatch_size": 128},
+    "training": {"num_epochs": 10, "num_jobs": 2, "minibatch_size": 16},
 }
 
 
