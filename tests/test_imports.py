@@ -27,7 +27,20 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"torch", "numpy", "natgrad.atomic"},
     "parallel": {"*", "natgrad.run"},  # engines bring their own clients: ray, for one
     "run": {"torch", "safetensors", "natgrad.atomic"},
-    "speech": {"torch", "numpy"},
+    "speech": {
+        "torch",
+        "numpy",
+        "kaldi_native_fbank",
+        "kaldialign",
+        "kaldifst",
+        "kaldiio",
+        "lhotse",
+        "numba",
+        "soundfile",
+        "soxr",
+        "natgrad.atomic",
+        "natgrad.run",  # its model files
+    },
     "recipes": {
         "*",
         "natgrad.speech",

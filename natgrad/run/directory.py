@@ -10,24 +10,18 @@ final.safetensors         the result
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from natgrad.atomic import TEMPORARY_SUFFIX, StorageError, rename_durably, write_atomically
+from natgrad.atomic import rename_durably, write_atomically
 from natgrad.run.config import ConfigError
+from natgrad.run.lock import RunInUseError, hold
 
 __all__ = ["RunDirectory", "RunInUseError"]
-
-
-class RunInUseError(RuntimeError):
-    """Another process drives a run in this directory."""
 
 
 class RunDirectory:
@@ -84,39 +78,10 @@ class RunDirectory:
 
     @contextmanager
     def drive(self) -> Iterator[None]:
-        """Make the directory if need be, and be the only process that drives a run in it.
-
-        The lock is the kernel's: it ends with the process, also by kill -9.
-        """
-        try:
-            (self.path / "models").mkdir(parents=True, exist_ok=True)
-            lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115, closed below
-        except OSError as error:
-            raise StorageError(
-                error.errno,
-                f"cannot write in the run directory {self.path}: {error.strerror}. Choose another "
-                "one, or make it writable",
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                owner = lock.read().strip() or "another process"
-                raise RunInUseError(
-                    f"the run directory {self.path} is in use by {owner}: wait for it, or end it, "
-                    "or choose another directory"
-                ) from None
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            lock.flush()
-            self._sweep()
+        """Make the directory if need be, and be the only process that drives a run in it."""
+        with hold(self.path):
+            (self.path / "models").mkdir(exist_ok=True)
             yield
-
-    def _sweep(self) -> None:
-        """Remove what a driver or job that was killed has left half written."""
-        for file in self.path.rglob(f"*{TEMPORARY_SUFFIX}"):
-            file.unlink(missing_ok=True)
 
     def keep_config(self, config: Mapping[str, Any], free: tuple[str, ...] = ()) -> None:
         """Write the configuration, or see that it is the one that the run began with.

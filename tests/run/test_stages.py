@@ -1,0 +1,115 @@
+"""Stages are done once, in order, and again when what they depend on has changed."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from natgrad.run.events import read_events
+from natgrad.run.lock import RunInUseError, hold
+from natgrad.run.stages import Stage, StageError, run_stages
+
+
+class Recorder:
+    def __init__(self, **settings: Any) -> None:
+        self.done: list[str] = []
+        self.settings = settings
+        self.fail: str | None = None
+
+    def stages(self) -> list[Stage]:
+        return [
+            Stage(name, partial(self.do, name), {"value": self.settings.get(name)})
+            for name in ("a", "b", "c")
+        ]
+
+    def do(self, name: str) -> dict[str, Any]:
+        if name == self.fail:
+            raise RuntimeError("no")
+        self.done.append(name)
+        return {"name": name}
+
+
+def test_stages_run_in_order_and_only_once(tmp_path: Path) -> None:
+    recorder = Recorder()
+    facts = run_stages(tmp_path, recorder.stages())
+    assert recorder.done == ["a", "b", "c"]
+    assert facts == {name: {"name": name} for name in "abc"}
+    assert run_stages(tmp_path, recorder.stages()) == facts
+    assert recorder.done == ["a", "b", "c"]
+
+
+def test_a_stage_that_failed_is_where_the_next_run_goes_on(tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.fail = "b"
+    with pytest.raises(RuntimeError, match="no"):
+        run_stages(tmp_path, recorder.stages())
+    recorder.fail = None
+    run_stages(tmp_path, recorder.stages())
+    assert recorder.done == ["a", "b", "c"]
+
+
+def test_changed_settings_redo_a_stage_and_all_that_follow(tmp_path: Path) -> None:
+    run_stages(tmp_path, Recorder(b=1).stages())
+    changed = Recorder(b=2)
+    run_stages(tmp_path, changed.stages())
+    assert changed.done == ["b", "c"]
+
+
+def test_from_redoes_and_to_stops(tmp_path: Path) -> None:
+    recorder = Recorder()
+    assert run_stages(tmp_path, recorder.stages(), last="b") == {
+        "a": {"name": "a"},
+        "b": {"name": "b"},
+    }
+    run_stages(tmp_path, recorder.stages(), first="b", last="b")
+    assert recorder.done == ["a", "b", "b"]
+    run_stages(tmp_path, recorder.stages(), first="b")
+    assert recorder.done == ["a", "b", "b", "b", "c"]
+
+
+def test_a_stage_redone_undoes_those_after_it(tmp_path: Path) -> None:
+    recorder = Recorder()
+    run_stages(tmp_path, recorder.stages())
+    run_stages(tmp_path, recorder.stages(), first="a", last="a")
+    assert recorder.done == ["a", "b", "c", "a"]
+    run_stages(tmp_path, recorder.stages())
+    assert recorder.done == ["a", "b", "c", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        ("x", None, "there is no stage 'x': the stages are a, b, c"),
+        (None, "x", "there is no stage 'x'"),
+        ("c", "a", "stage c comes after stage a"),
+        ("c", None, "cannot begin with stage c: a, before it, is not done"),
+    ],
+)
+def test_an_impossible_range_is_refused(
+    tmp_path: Path, first: str | None, last: str | None, message: str
+) -> None:
+    with pytest.raises(StageError, match=message):
+        run_stages(tmp_path, Recorder().stages(), first, last)
+
+
+def test_events_tell_when_stages_begin_and_end(tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    run_stages(tmp_path, Recorder().stages(), last="a", on_event=heard.append)
+    assert [event["event"] for event in heard] == ["stage", "stage_done"]
+    assert heard[1]["facts"] == {"name": "a"}
+    assert read_events(tmp_path / "events.jsonl") == heard
+
+
+def test_two_drivers_do_not_meet(tmp_path: Path) -> None:
+    with hold(tmp_path), pytest.raises(RunInUseError, match="in use by process"):
+        run_stages(tmp_path, Recorder().stages())
+
+
+def test_a_damaged_marker_names_itself(tmp_path: Path) -> None:
+    run_stages(tmp_path, Recorder().stages())
+    (tmp_path / "stages" / "b.json").write_text("{")
+    with pytest.raises(StageError, match=r"b\.json is not what a stage writes"):
+        run_stages(tmp_path, Recorder().stages())
