@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,26 +28,24 @@ def mfcc(
     >>> mfcc(np.sin(np.arange(22050, dtype=np.float32)), 22050, num_cepstra=13).shape
     (98, 13)
     """
-    options = _package().MfccOptions()
-    options.frame_opts.samp_freq = sample_rate
-    options.frame_opts.frame_shift_ms = FRAME_SHIFT_MS
-    options.frame_opts.frame_length_ms = FRAME_LENGTH_MS
-    options.frame_opts.dither = 0.0
-    options.mel_opts.num_bins = max(23, num_cepstra)
-    options.mel_opts.low_freq = LOWEST_HZ
-    options.mel_opts.high_freq = HIGHEST_HZ
-    options.num_ceps = num_cepstra
-    options.use_energy = False
-    computer = _package().OnlineMfcc(options)
-    computer.accept_waveform(sample_rate, (samples * 32768).tolist())
-    computer.input_finished()
-    num_frames = computer.num_frames_ready
-    if num_frames == 0:
-        raise ValueError(
-            f"mfcc got {len(samples)} samples at {sample_rate} Hz; expected at least one frame of "
-            f"{FRAME_LENGTH_MS:g} ms."
+    if importlib.util.find_spec("kaldi_native_fbank") is None:
+        raise ImportError(
+            "the features of the demo are made by the package kaldi-native-fbank, which is not "
+            "installed: run  pip install 'natgrad[demo]'"
         )
-    frames = np.stack([computer.get_frame(i) for i in range(num_frames)])
+    from natgrad.speech import mfcc as cepstra
+
+    options = cepstra.MfccOptions(
+        sample_rate,
+        num_cepstra=num_cepstra,
+        num_mel_bins=max(23, num_cepstra),
+        low_hz=LOWEST_HZ,
+        high_hz=HIGHEST_HZ,
+        use_energy=False,
+        frame_length_ms=FRAME_LENGTH_MS,
+        frame_shift_ms=FRAME_SHIFT_MS,
+    )
+    frames = cepstra.mfcc(samples, options)
     centred: npt.NDArray[np.float32] = frames - frames.mean(axis=0, dtype=np.float64)
     return centred.astype(np.float32)
 
@@ -75,14 +73,3 @@ def frame_labels(
         raise ValueError(f"frame_labels got phones that have no class: {sorted(unknown)}.")
     ids = np.array([classes[phone.name] for phone in phones], dtype=np.int64)
     return ids[np.searchsorted(ends, centres, side="right")]
-
-
-def _package() -> Any:
-    try:
-        import kaldi_native_fbank
-    except ImportError as error:
-        raise ImportError(
-            "the features of the demo are made by the package kaldi-native-fbank, which is not "
-            "installed: run  pip install 'natgrad[demo]'"
-        ) from error
-    return kaldi_native_fbank

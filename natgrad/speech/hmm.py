@@ -47,8 +47,13 @@ class Topology:
 class ContextTree(Protocol):
     """Which distribution ("pdf") a phone's state has, given the phones beside it."""
 
-    num_pdfs: int
-    context_width: int  # 1 or 3 phones
+    @property
+    def num_pdfs(self) -> int:
+        """The number of distributions."""
+
+    @property
+    def context_width(self) -> int:
+        """How many phones a distribution depends on: 1 or 3."""
 
     def pdf(self, left: Ints, phone: Ints, right: Ints, position: int) -> Ints:
         """Return the pdfs of the states at `position` of phones in context, elementwise.
@@ -133,7 +138,12 @@ PhoneSpan(phone=2, begin=7, end=9)]
     num_pdfs: int
 
     @staticmethod
-    def of(phones: PhoneSet, topology: Topology, tree: ContextTree) -> HmmStates:
+    def of(
+        phones: PhoneSet,
+        topology: Topology,
+        tree: ContextTree,
+        self_loop: NDArray[np.float64] | None = None,
+    ) -> HmmStates:
         """List the states that a tree can give."""
         rows = [
             (phone, position, pdf)
@@ -142,7 +152,7 @@ PhoneSpan(phone=2, begin=7, end=9)]
             for pdf in tree.pdfs_of_phone(phone, position)
         ]
         phone, position, pdf = np.array(rows, dtype=np.int32).T.copy()
-        staying = np.full(len(rows), INITIAL_SELF_LOOP)
+        staying = np.full(len(rows), INITIAL_SELF_LOOP) if self_loop is None else self_loop
         return HmmStates(phones, topology, phone, position, pdf, staying, tree.num_pdfs)
 
     def __len__(self) -> int:

@@ -1,0 +1,111 @@
+"""AN4: connected spelling and numbers, 0.7 hours; as in Kaldi's own recipe for it.
+
+    natgrad recipe an4 --data AN4 --out exp/an4
+
+There is no development set. Test speakers are divided in two halves, and each is recognised with
+the language-model weight and word penalty that are best for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from natgrad.recipes.speech_config import (
+    ContextModel,
+    Decoding,
+    DnnConfig,
+    SpeechConfig,
+    settings_grid,
+)
+from natgrad.recipes.speech_recipe import SpeechRecipe
+from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
+from natgrad.recipes.workshop import Workshop
+from natgrad.run.stages import Facts
+from natgrad.speech.arpa import read_arpa, write_arpa
+from natgrad.speech.check import check
+from natgrad.speech.corpora import prepare_an4
+from natgrad.speech.decoder import DecoderOptions
+from natgrad.speech.gmm_training import Schedule
+from natgrad.speech.grammar_fst import restricted_to
+from natgrad.speech.lexicon_files import read_lexicon, write_lexicon
+from natgrad.speech.mfcc import MfccOptions
+
+__all__ = ["an4_config", "an4_recipe"]
+
+SAMPLE_RATE = 16000
+# Words that the language model of the corpus has, and Kaldi's recipe leaves out of it.
+LEFT_OUT = frozenset({"HALL", "LANE", "MEMORY", "TWELVTH", "WEAN"})
+
+NUM_LEAVES, NUM_GAUSSIANS = 1800, 9000  # as Kaldi's recipe has
+ALIGN_MONOPHONES_AT = (*range(2, 11), 12, 14, 16, 18, 20, 23, 26, 29, 32, 35, 38)
+WIDE = DecoderOptions(beam=13.0, max_active=7000, lattice_beam=8.0)
+
+
+def an4_config() -> SpeechConfig:
+    """Return the choices of the recipe."""
+    schedule = Schedule(
+        num_iterations=35, num_gaussians=NUM_GAUSSIANS, last_growth=25, align_at=(10, 20, 30)
+    )
+    return SpeechConfig(
+        name="an4",
+        tune="test",
+        report="test",
+        mfcc=MfccOptions(sample_rate=SAMPLE_RATE),
+        monophone=Schedule(40, 1000, 30, ALIGN_MONOPHONES_AT, first_beam=6.0),
+        triphone=ContextModel(NUM_LEAVES, schedule),
+        lda_mllt=ContextModel(NUM_LEAVES, replace(schedule, mllt_at=(2, 4, 6, 12))),
+        sat=ContextModel(NUM_LEAVES, replace(schedule, fmllr_at=(2, 4, 6, 12))),
+        decoding=Decoding(
+            first=WIDE,
+            next=(WIDE, WIDE),
+            settings=settings_grid(tuple(map(float, range(5, 21))), (-0.5, 0.0, 0.5, 1.0)),
+        ),
+        decoded=("mono", "tri", "lda", "sat"),
+        dnn=DnnConfig(
+            context=4,
+            network=NetworkShape(hidden=((1000, 200), (1000, 200)), iterations_per_layer=1),
+            training=TrainingConfig(
+                num_epochs=15.0, num_jobs=2, initial_effective_lr=0.01, final_effective_lr=0.001
+            ),
+            combination=CombinationConfig(num_models=10),
+            samples_per_job=20_000,
+            validation_samples=10_000,
+            train_subset_samples=10_000,
+            decoder=WIDE,
+        ),
+    )
+
+
+def an4_recipe(source: str | Path) -> SpeechRecipe:
+    """Return the recipe for a copy of the corpus."""
+    source = Path(source).absolute()
+    return SpeechRecipe(
+        an4_config(),
+        partial(prepare_data, source=source),
+        partial(prepare_language, source=source),
+        {"source": str(source)},
+    )
+
+
+def prepare_data(shop: Workshop, source: Path) -> Facts:
+    """Write the data directories of the corpus, and look for what is wrong with them."""
+    sets = prepare_an4(source, shop.files.data("."))
+    words = read_lexicon(source / "etc" / "an4.dic").words
+    problems = check(sets["train"], words, sets["test"], shop.workers)
+    problems += check(sets["test"], words, None, shop.workers)
+    return {
+        "utterances": {name: len(data.utterances) for name, data in sets.items()},
+        "problems": [str(problem) for problem in problems],
+    }
+
+
+def prepare_language(shop: Workshop, source: Path) -> Facts:
+    """Write the dictionary and the language model of the corpus."""
+    lexicon = read_lexicon(source / "etc" / "an4.dic")
+    grammar = restricted_to(read_arpa(source / "etc" / "an4.ug.lm"), lexicon.words - LEFT_OUT)
+    shop.files.lexicon.parent.mkdir(parents=True, exist_ok=True)
+    write_lexicon(shop.files.lexicon, lexicon)
+    write_arpa(grammar, shop.files.language_model)
+    return {"words": len(lexicon.words), "ngrams": grammar.num_ngrams}

@@ -1,0 +1,96 @@
+"""Stages that recognise utterances and count the errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from natgrad.recipes.dnn import NetworkScorer
+from natgrad.recipes.outcome import score_settings
+from natgrad.recipes.workshop import Workshop
+from natgrad.run.directory import RunDirectory
+from natgrad.run.stages import Facts
+from natgrad.speech.acoustic_model import AcousticModel
+from natgrad.speech.arpa import read_arpa
+from natgrad.speech.corpus import over_shares
+from natgrad.speech.decoding_graph import decoding_graph
+from natgrad.speech.graph_file import write_graph
+from natgrad.speech.lexicon_fst import word_symbols
+from natgrad.speech.recognition import (
+    Pass,
+    RecognisedShare,
+    recognise,
+    recognise_by_speaker,
+)
+from natgrad.speech.trained import MODEL, TRANSFORMS, read_transforms, write_transforms
+
+__all__ = ["decode_dnn", "decode_gmm"]
+
+
+def decode_gmm(shop: Workshop, name: str) -> Facts:
+    """Recognise with a GMM-HMM: if it is speaker-adaptive, in passes, of which the first counts
+    as the system "NAME-unadapted", and the last as "NAME".
+    """
+    model = AcousticModel.read(shop.files.gmm(name) / MODEL)
+    decoding = shop.config.decoding
+    searches = [decoding.first, *(decoding.next if model.unadapted is not None else ())]
+    graph = _graph(shop, name, model)
+    passes = [Pass(graph, search, decoding.settings) for search in searches]
+    systems = [name] if len(passes) == 1 else [f"{name}-unadapted", name]
+    found: dict[str, dict[str, RecognisedShare]] = {system: {} for system in systems}
+    for where in shop.decoded_sets:
+        shares = shop.shares(where)
+        with shop.progress(f"{name}: {where}", sum(s.num_frames for s in shares)) as update:
+            parts = over_shares(
+                shop.workers, recognise_by_speaker, shares, model, passes, on_done=update
+            )
+        found[systems[0]][where] = RecognisedShare.total(each[0] for each, _ in parts)
+        found[systems[-1]][where] = RecognisedShare.total(each[-1] for each, _ in parts)
+        transforms = {speaker: each for _, of_share in parts for speaker, each in of_share.items()}
+        if transforms:
+            path = shop.files.decoded(name, where)
+            path.mkdir(parents=True, exist_ok=True)
+            write_transforms(path / TRANSFORMS, transforms)
+    return {system: _score(shop, system, found[system]) for system in systems}
+
+
+def decode_dnn(shop: Workshop) -> Facts:
+    """Recognise with the network, on features that the GMM-HMM's speaker transforms made."""
+    model = AcousticModel.read(shop.files.gmm("sat") / MODEL)
+    dnn = shop.config.dnn
+    one_pass = Pass(_graph(shop, "sat", model), dnn.decoder, shop.config.decoding.settings)
+    final = RunDirectory(shop.files.network).final
+    scorer = NetworkScorer(final, shop.files.priors.absolute(), dnn.context, dnn.context)
+    found = {}
+    for where in shop.decoded_sets:
+        shares = shop.shares(where)
+        transforms = read_transforms(shop.files.decoded("sat", where) / TRANSFORMS)
+        with shop.progress(f"dnn: {where}", sum(s.num_frames for s in shares)) as update:
+            arguments = (model.front_end, scorer, model.states.pdf_of_label, one_pass, transforms)
+            parts = over_shares(shop.workers, recognise, shares, *arguments, on_done=update)
+        found[where] = RecognisedShare.total(parts)
+    return {"dnn": _score(shop, "dnn", found)}
+
+
+def _graph(shop: Workshop, name: str, model: AcousticModel) -> Path:
+    lexicon = shop.lexicon
+    grammar = read_arpa(shop.files.language_model)
+    words = word_symbols(lexicon)
+    graph = decoding_graph(
+        lexicon, grammar, words, model.tree, model.states, cache=shop.files.graphs
+    )
+    path = shop.files.graphs / f"{name}.safetensors"
+    write_graph(path, graph)
+    return path
+
+
+def _score(shop: Workshop, system: str, found: dict[str, RecognisedShare]) -> Facts:
+    config = shop.config
+    outcome = score_settings(
+        shop.data(config.tune),
+        shop.data(config.report),
+        found[config.tune],
+        found[config.report],
+        word_symbols(shop.lexicon),
+        is_same_set=config.tune == config.report,
+    )
+    return outcome.write(shop.files.decoded(system, config.report))

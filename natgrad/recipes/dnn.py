@@ -1,0 +1,91 @@
+"""DNN1: examples from alignments, the network, and its scores for the decoder (section 6.1).
+
+A decoder takes log p(y|x) - log p(y), which is log p(x|y) up to a constant of each frame. The
+priors are the mean posterior of the network itself over training frames, not the counts of the
+alignments: it is what the network believes that must be divided out (appendix C.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from natgrad.data import Block, Examples, Segment
+from natgrad.nn import Network
+from natgrad.recipes.network_job import EVALUATION_SIZE, restore
+from natgrad.run.model_file import read_model, write_model
+from natgrad.speech.corpus import Share, SpeakerTransforms
+from natgrad.speech.deltas import splice
+from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.trained import Alignments
+
+__all__ = ["AlignedSource", "NetworkScorer", "estimate_priors"]
+
+SMALLEST_PRIOR = 1e-8  # a class that never occurs must not be the best answer to everything
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedSource:
+    """Yields a share's aligned utterances, with the pdf of each frame for its label."""
+
+    share: Share
+    alignments: Alignments
+    front_end: FrontEnd
+    transforms: SpeakerTransforms | None
+    pdf_of_state: NDArray[np.int32]
+
+    def __call__(self) -> Iterator[Segment]:
+        """Yield the utterances; see `natgrad.data.build`."""
+        kept = [item for item in self.share.items if item.key in self.alignments]
+        for item, features in self.share.read(self.front_end, self.transforms, kept):
+            yield Segment(item.key, features, self.pdf_of_state[self.alignments[item.key]])
+
+
+@dataclass(frozen=True)
+class NetworkScorer:
+    """Scores features by a network: it takes (T, D), and gives (T, P) log-likelihoods.
+
+    It is small, as it reads the network where it is first called.
+    """
+
+    model: Path
+    priors: Path
+    left: int
+    right: int
+
+    def __call__(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the log-likelihoods of all pdfs, each frame's up to a constant."""
+        network, log_priors = _loaded(self.model, self.priors)
+        spliced = torch.from_numpy(splice(features, self.left, self.right))
+        with torch.inference_mode():
+            scores = torch.cat(
+                [network.log_posteriors(part) for part in spliced.split(EVALUATION_SIZE)]
+            )
+            return (scores - log_priors).numpy()
+
+
+@lru_cache(maxsize=2)
+def _loaded(model: Path, priors: Path) -> tuple[Network, Tensor]:
+    log_priors = read_model(priors).tensors["priors"].clamp_min(SMALLEST_PRIOR).log()
+    return restore(read_model(model)).eval(), log_priors.float()
+
+
+def estimate_priors(model: Path, examples: Examples, out: Path) -> Mapping[str, float]:
+    """Write the mean posterior of each class over the training subset, in float64."""
+    assert examples.train_subset is not None, "the recipe's examples have one"
+    network = restore(read_model(model)).eval()
+    block = Block.read(examples.train_subset.path)
+    total = torch.zeros(examples.num_classes, dtype=torch.float64)
+    with torch.inference_mode():
+        for minibatch in block.minibatches(EVALUATION_SIZE, seed=0):
+            total += network.log_posteriors(minibatch.features).double().exp().sum(dim=0)
+    priors = total / total.sum()
+    write_model(out, {"priors": priors}, {"kind": "priors", "num_samples": block.num_samples})
+    return {"smallest": float(priors.min()), "largest": float(priors.max())}

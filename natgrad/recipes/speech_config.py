@@ -1,0 +1,113 @@
+"""All choices of a speech recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+
+from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
+from natgrad.speech.decoder import DecoderOptions
+from natgrad.speech.gmm_training import Schedule
+from natgrad.speech.hmm import Topology
+from natgrad.speech.mfcc import MfccOptions
+from natgrad.speech.score import Setting
+
+__all__ = ["ContextModel", "Decoding", "DnnConfig", "SpeechConfig", "System", "settings_grid"]
+
+
+@dataclass(frozen=True)
+class ContextModel:
+    """How many pdfs a model of phones in context has, and how it is trained."""
+
+    num_leaves: int
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How utterances are decoded.
+
+    Args:
+        first: the search without speakers' transforms.
+        next: the searches with them, of which each begins with the words of the one before.
+        settings: language-model weights and word penalties to choose from.
+    """
+
+    first: DecoderOptions
+    next: tuple[DecoderOptions, ...]
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class DnnConfig:
+    """The network DNN1, what it sees and how it is trained (section 6.1).
+
+    Args:
+        context: frames that it sees before and after each.
+        network: its shape.
+        training: epochs, jobs, learning rates.
+        combination: of the last models.
+        samples_per_job: K of the paper.
+        validation_samples: held out, as whole utterances.
+        decoder: the search; its acoustic scale is that of posteriors over priors.
+    """
+
+    context: int
+    network: NetworkShape
+    training: TrainingConfig
+    combination: CombinationConfig
+    samples_per_job: int
+    validation_samples: int
+    train_subset_samples: int
+    decoder: DecoderOptions
+
+
+@dataclass(frozen=True)
+class System:
+    """A system that is decoded for the table: its model, and the pass whose words count."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True)
+class SpeechConfig:
+    """A recipe.
+
+    Args:
+        name: of the corpus.
+        tune, report: the data directories whose errors the settings are chosen by, and that are
+            reported. If they are the same, its speakers are divided in two halves, and each is
+            recognised with the setting that is best for the other.
+        mfcc: features, and so the sample rate.
+        monophone, triphone, lda_mllt, sat: the models, each of which gives the next its alignments.
+        monophone_utterances: monophones are trained on so many of the shortest; None means all.
+        lda_context, lda_dim: of the frames that LDA sees, and what it makes of them.
+        decoded: which of the models ("mono", "tri", "lda", "sat") are decoded.
+        dnn: the network.
+    """
+
+    name: str
+    tune: str
+    report: str
+    mfcc: MfccOptions
+    monophone: Schedule
+    triphone: ContextModel
+    lda_mllt: ContextModel
+    sat: ContextModel
+    decoding: Decoding
+    dnn: DnnConfig
+    decoded: tuple[str, ...]
+    monophone_utterances: int | None = None
+    lda_context: int = 3
+    lda_dim: int = 40
+    topology: Topology = field(default_factory=Topology)
+    silence_probability: float = 0.5
+    marks_position: bool = True
+
+
+def settings_grid(
+    lm_weights: tuple[float, ...], word_penalties: tuple[float, ...]
+) -> tuple[Setting, ...]:
+    """Return all pairs of a language-model weight and a word penalty."""
+    return tuple(Setting(*pair) for pair in product(lm_weights, word_penalties))

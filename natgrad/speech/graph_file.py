@@ -1,0 +1,80 @@
+"""Graphs on disk, and a directory of those that were made, by the content of what they are of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from natgrad.run.model_file import read_model, write_model
+from natgrad.speech.context_labels import ContextLabels
+from natgrad.speech.graph import Graph
+from natgrad.speech.lexicon import Lexicon
+from natgrad.speech.ngram import NgramModel
+from natgrad.speech.self_loops import TransitionCosts
+from natgrad.speech.symbols import Symbols
+
+__all__ = ["hash_of", "read_graph", "read_or_make", "write_graph"]
+
+ARRAYS = ("first_arc", "label", "word", "weight", "target", "final")
+
+
+def write_graph(path: Path | str, graph: Graph) -> None:
+    """Write a graph, atomically.
+
+    >>> import tempfile
+    >>> from natgrad.speech.fst import graph_of_arcs
+    >>> path = Path(tempfile.mkdtemp()) / "graph.safetensors"
+    >>> write_graph(path, graph_of_arcs([0], [1], [2], [0.5], [1], [np.inf, 0.0]))
+    >>> read_graph(path).word
+    array([2], dtype=int32)
+    """
+    tensors = {name: torch.from_numpy(getattr(graph, name)) for name in ARRAYS}
+    write_model(path, tensors, {"start": graph.start})
+
+
+def read_graph(path: Path | str) -> Graph:
+    """Read a graph; raise ModelFileError, which names the file, if it is not one."""
+    model = read_model(path)
+    arrays = {name: model.tensors[name].numpy() for name in ARRAYS}
+    return Graph(start=model.description["start"], **arrays)
+
+
+def read_or_make(directory: Path, key: str, make: Callable[[], Graph]) -> Graph:
+    """Return the graph of that key from the directory; if it is not there, make and keep it."""
+    path = directory / f"graph-{key}.safetensors"
+    if path.exists():
+        return read_graph(path)
+    graph = make()
+    directory.mkdir(parents=True, exist_ok=True)
+    write_graph(path, graph)
+    return graph
+
+
+def hash_of(
+    lexicon: Lexicon,
+    grammar: NgramModel,
+    words: Symbols,
+    labels: ContextLabels,
+    costs: TransitionCosts,
+    algorithm: int,
+) -> str:
+    """Return a hash of all that a decoding graph depends on.
+
+    Of the tree, that is the labels of each phone between any two others: trees that give the same
+    have the same hash, whatever is inside.
+    """
+    digest = hashlib.sha256(f"natgrad decoding graph {algorithm}".encode())
+    phones = labels.states.phones
+    silence = (lexicon.silence, lexicon.silence_probability)
+    for text in (*lexicon.pronunciations, silence, *grammar.vocabulary, *words, *phones.symbols):
+        digest.update(f"{text!r}\n".encode())
+    for array in (*costs, *(part for table in grammar.orders for part in vars(table).values())):
+        digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).data)
+    left, right = np.indices((len(phones),) * 2, dtype=np.int32).reshape(2, -1)
+    for phone in range(1, len(phones)):
+        digest.update(labels.of(left, np.full_like(left, phone), right).data)
+    return digest.hexdigest()[:32]

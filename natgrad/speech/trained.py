@@ -1,0 +1,96 @@
+"""A trained model with how it sees its training data: what the next model is trained from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from natgrad.run.model_file import read_model, write_model
+from natgrad.speech.acoustic_model import AcousticModel
+from natgrad.speech.corpus import SpeakerTransforms
+
+__all__ = [
+    "Alignments",
+    "Trained",
+    "read_alignments",
+    "read_transforms",
+    "write_alignments",
+    "write_transforms",
+]
+
+Alignments = Mapping[str, NDArray[np.int32]]  # the HMM states of all frames, by utterance
+
+MODEL, ALIGNMENTS, TRANSFORMS = (
+    f"{name}.safetensors" for name in ("model", "alignments", "transforms")
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model, the alignments it was trained on, and the speakers' transforms if it has any."""
+
+    model: AcousticModel
+    alignments: Alignments
+    transforms: SpeakerTransforms | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)  # utterances without alignment
+
+    def write(self, directory: str | Path) -> None:
+        """Write all of it in a directory, which is made if need be."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        if self.transforms is not None:
+            write_transforms(directory / TRANSFORMS, self.transforms)
+        write_alignments(directory / ALIGNMENTS, self.alignments, self.failures)
+        self.model.write(directory / MODEL)
+
+    @staticmethod
+    def read(directory: str | Path) -> Trained:
+        """Read what `write` wrote."""
+        directory = Path(directory)
+        transforms = directory / TRANSFORMS
+        alignments, failures = read_alignments(directory / ALIGNMENTS)
+        return Trained(
+            AcousticModel.read(directory / MODEL),
+            alignments,
+            read_transforms(transforms) if transforms.exists() else None,
+            failures,
+        )
+
+
+def write_alignments(
+    path: str | Path, alignments: Alignments, failures: Mapping[str, str] | None = None
+) -> None:
+    """Write alignments, and why other utterances have none."""
+    keys = sorted(alignments)
+    states = np.concatenate([alignments[key] for key in keys])
+    about = {
+        "kind": "alignments",
+        "keys": keys,
+        "num_frames": [len(alignments[key]) for key in keys],
+        "failures": dict(failures or {}),
+    }
+    write_model(path, {"states": torch.from_numpy(states)}, about)
+
+
+def read_alignments(path: str | Path) -> tuple[dict[str, NDArray[np.int32]], dict[str, str]]:
+    """Read alignments, and why other utterances have none."""
+    model = read_model(path)
+    ends = np.cumsum(model.description["num_frames"])[:-1]
+    parts = np.split(model.tensors["states"].numpy(), ends)
+    return dict(zip(model.description["keys"], parts, strict=True)), model.description["failures"]
+
+
+def write_transforms(path: str | Path, transforms: SpeakerTransforms) -> None:
+    """Write speakers' transforms."""
+    tensors = {name: torch.from_numpy(matrix) for name, matrix in sorted(transforms.items())}
+    write_model(path, tensors, {"kind": "speaker transforms"})
+
+
+def read_transforms(path: str | Path) -> dict[str, NDArray[np.float64]]:
+    """Read speakers' transforms."""
+    return {name: tensor.numpy() for name, tensor in read_model(path).tensors.items()}
