@@ -2,9 +2,9 @@
 
     python -m benchmarks.combination [--utterances 500] [--json FILE]
 
-Trains on the demo's speech, with 4 jobs, for 8 epochs, and combines the last 20 models by their
-objective on the training subset, on one half of the validation utterances, and on both. All of it
-is judged on the other half.
+Trains on speech of the demo's voices, with 4 jobs, for 8 epochs, and combines the last 20 models by
+their objective on the training subset, on one half of the validation utterances, and on both. All
+of it is judged on the other half.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.spoken_frames import PHONES, sources
 from natgrad.data import Block, Examples, Minibatch, build, open_examples
 from natgrad.parallel.average import average
 from natgrad.parallel.combine import combine
 from natgrad.recipes.combination import SubsetObjective
-from natgrad.recipes.demo_speech import PHONES, sources
 from natgrad.recipes.train import (
     CombinationConfig,
     DataConfig,

@@ -34,15 +34,23 @@ class Resubmitting(Executor):
 
         def attempt(number: int) -> None:
             def finish(future: Future[T]) -> None:
-                error = future.exception()
-                if error is None:
+                try:
                     result.set_result(future.result())
-                elif isinstance(error, WorkerLost) and number < self._max_attempts:
-                    attempt(number + 1)
-                else:
+                except WorkerLost as error:
+                    if number < self._max_attempts:
+                        attempt_again(number + 1, error)
+                    else:
+                        result.set_exception(error)
+                except BaseException as error:  # also CancelledError, of an engine that is stopped
                     result.set_exception(error)
 
             self._engine.submit(fn, *args, **kwargs).add_done_callback(finish)
+
+        def attempt_again(number: int, lost: WorkerLost) -> None:
+            try:
+                attempt(number)
+            except RuntimeError:  # the engine takes no more calls: this one stays lost
+                result.set_exception(lost)
 
         attempt(1)
         return result

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from natgrad.recipes.dnn import NetworkScorer
+from natgrad.recipes.dnn_stages import network_scorer
 from natgrad.recipes.outcome import score_settings
 from natgrad.recipes.workshop import Workshop
-from natgrad.run.directory import RunDirectory
 from natgrad.run.stages import Facts
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.arpa import read_arpa
@@ -58,8 +57,7 @@ def decode_dnn(shop: Workshop) -> Facts:
     model = AcousticModel.read(shop.files.gmm("sat") / MODEL)
     dnn = shop.config.dnn
     one_pass = Pass(_graph(shop, "sat", model), dnn.decoder, shop.config.decoding.settings)
-    final = RunDirectory(shop.files.network).final
-    scorer = NetworkScorer(final, shop.files.priors.absolute(), dnn.context, dnn.context)
+    scorer = network_scorer(shop, dnn.num_realignments)
     found = {}
     for where in shop.decoded_sets:
         shares = shop.shares(where)

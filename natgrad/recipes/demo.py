@@ -1,29 +1,25 @@
-"""Plain against natural-gradient SGD with 1 and 4 jobs, on speech that is made on the spot.
+"""Plain against natural-gradient SGD with 1 and 4 jobs, on the speech of the demo's recipe.
 
-    natgrad demo
+    natgrad demo --out demo
 
-A p-norm network learns to tell the phones of synthesised speech, frame by frame. All four runs see
-the same blocks and begin with the same network.
-
-Learning rates were chosen by the objective on the held-out voices, one seed, in steps of a factor
-of two. Plain SGD has the best of 8 with 1 job (0.00125 to 0.16) and of 8 with 4 (0.000625 to 0.08).
-NG-SGD has the best of 4 with 1 job, the lowest that was tried; with 4 jobs, 0.0025 to 0.02 were
-alike, and it has the same.
+A p-norm network learns to tell the states of triphones, frame by frame, from the alignments that
+the recipe made. All four runs see the same blocks and begin with the same network.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from natgrad.data import Examples, build, open_examples
-from natgrad.data.examples import INDEX
-from natgrad.recipes.demo_speech import HELD_OUT_VOICES, PHONES, TRAINING_VOICES, sources
+from natgrad.data import Examples, open_examples
+from natgrad.recipes.demo_recipe import demo_recipe
 from natgrad.recipes.network_job import evaluate_model
+from natgrad.recipes.speech_files import SpeechFiles
+from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train import (
     CombinationConfig,
     DataConfig,
@@ -35,20 +31,17 @@ from natgrad.recipes.train import (
     TrainingConfig,
     train,
 )
+from natgrad.recipes.workshop import Progress
 from natgrad.run.directory import RunDirectory
 from natgrad.run.events import read_events
 
-__all__ = ["Result", "build_examples", "conclusion", "format_table", "main"]
+__all__ = ["RUNS", "Result", "Run", "conclusion", "format_table", "main"]
 
-CONTEXT = 5
+EXAMPLES_STAGE = "dnn-examples"
 HIDDEN = ((400, 80), (400, 80))
-SAMPLES_PER_BLOCK = 10_000
-TRAIN_SUBSET_SAMPLES = 10_000
+NUM_EPOCHS = 3.0
 LR_DECAY = 10.0
 FRAMES_PER_MINUTE = 6000
-# Segments are scattered over blocks in pieces. By default these are long, as is good for the disk;
-# but a block of so few samples would then be about a few dozen sentences, and no fair sample.
-PIECE_FRAMES = 10
 TITLES = {"none": "plain SGD", "online": "online NG-SGD"}
 
 
@@ -75,7 +68,7 @@ RUNS = (
 class Result:
     """What a run's final model reached, and the time that its outer iterations took.
 
-    Objectives are mean log-probabilities of the right phone, accuracies the share of frames.
+    Objectives are mean log-probabilities of the right state, accuracies the share of frames.
     """
 
     run: Run
@@ -88,57 +81,58 @@ class Result:
 def main(
     directory: str | Path,
     *,
-    num_utterances: int = 700,
-    num_held_out: int = 90,
-    num_epochs: float = 4.0,
+    recipe: SpeechRecipe | None = None,
+    num_epochs: float = NUM_EPOCHS,
     engine: EngineConfig | None = None,
+    progress: Progress | None = None,
+    on_stage: Callable[[dict[str, Any]], None] | None = None,
     follow: Callable[[str], Callable[[dict[str, Any]], None]] | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Make the speech, train the four runs, print a table, and return the runs' directories.
+    """Train the four runs, print a table, and return the runs' directories.
 
     Called again, it goes on where it ended.
 
     Args:
-        directory: for everything; made if need be.
-        num_utterances, num_held_out: of training voices, and of held-out ones for validation.
+        directory: of the recipe, whose stages up to the examples are done first if need be.
+        recipe: the one to take the examples of; None means the demo's.
         num_epochs: of each run.
         engine: where jobs run; None means processes on this machine.
+        progress: makes progress bars for the stages of the recipe; None means none.
+        on_stage: called with the events of these stages.
         follow: given a run's name, returns what is then called with each of its events.
         say: what to do with a piece of text.
     """
     directory = Path(directory)
-    say(f"Making speech: {num_utterances} utterances of {len(TRAINING_VOICES)} voices ...")
-    examples = build_examples(directory, num_utterances, num_held_out)
-    say(describe(examples, num_held_out))
+    engine = engine or EngineConfig()
+    recipe = recipe or demo_recipe()
+    recipe.run(
+        directory,
+        engine,
+        progress or _no_progress,
+        last=EXAMPLES_STAGE,
+        on_event=on_stage,
+    )
+    examples = open_examples(SpeechFiles(directory).dnn().examples)
+    say(describe(examples))
     results = []
     for run in RUNS:
         say(f"\n{run.name} ...")
-        config = configure(run, directory, examples, num_epochs, engine or EngineConfig())
+        config = configure(run, directory, examples, num_epochs, engine)
         train(config, None if follow is None else follow(run.name))
         results.append(read_result(run, config))
     say(f"\n{format_table(results)}\n\n{conclusion(results)}")
-    return [directory / run.name for run in RUNS]
+    return [run_directory(directory, run) for run in RUNS]
 
 
-def build_examples(directory: Path, num_utterances: int, num_held_out: int) -> Examples:
-    """Return the examples of so many utterances, which are made in the directory if need be."""
-    place = directory / f"spoken-{num_utterances}-{num_held_out}"
-    if not (place / INDEX).exists():
-        build(
-            place,
-            sources(num_utterances, seed=0),
-            num_classes=len(PHONES),
-            left_context=CONTEXT,
-            right_context=CONTEXT,
-            num_jobs=max(run.num_jobs for run in RUNS),
-            samples_per_job=SAMPLES_PER_BLOCK,
-            validation_sources=sources(num_held_out, 0, HELD_OUT_VOICES),
-            train_subset_samples=TRAIN_SUBSET_SAMPLES,
-            piece_frames=PIECE_FRAMES,
-            num_workers=min(2, os.cpu_count() or 1),
-        )
-    return open_examples(place)
+@contextmanager
+def _no_progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    yield lambda amount: None
+
+
+def run_directory(directory: Path, run: Run) -> Path:
+    """Return where a run is."""
+    return directory / "compared" / run.name
 
 
 def configure(
@@ -146,7 +140,7 @@ def configure(
 ) -> TrainConfig:
     """Return a run's configuration."""
     return TrainConfig(
-        run=RunConfig(str(directory / run.name)),
+        run=RunConfig(str(run_directory(directory, run))),
         data=DataConfig(str(examples.directory)),
         network=NetworkShape(hidden=HIDDEN, initial_num_hidden=None),
         training=TrainingConfig(
@@ -183,17 +177,17 @@ def read_result(run: Run, config: TrainConfig) -> Result:
 # -- text ----------------------------------------------------------------------------------------
 
 
-def describe(examples: Examples, num_held_out: int) -> str:
+def describe(examples: Examples) -> str:
     """Return what the runs are trained on, and what is trained."""
-    assert examples.validation is not None
+    assert examples.validation is not None, "the recipe's examples have it"
     hidden = ", ".join(f"{units} -> {groups}" for units, groups in HIDDEN)
     minutes = examples.num_samples / FRAMES_PER_MINUTE
     return (
         f"{examples.num_samples} frames to train on ({minutes:.0f} minutes), and "
-        f"{examples.validation.num_samples} to validate ({num_held_out} utterances by "
-        f"{len(HELD_OUT_VOICES)} other voices).\n"
-        f"A p-norm network of {examples.input_dim} inputs ({CONTEXT} + 1 + {CONTEXT} frames of "
-        f"{examples.feature_dim} cepstra), hidden layers {hidden}, tells {len(PHONES)} phones."
+        f"{examples.validation.num_samples} of other utterances to validate.\n"
+        f"A p-norm network of {examples.input_dim} inputs ({examples.feature_dim} for each of "
+        f"{examples.input_dim // examples.feature_dim} frames), hidden layers {hidden}, tells "
+        f"{examples.num_classes} states of triphones."
     )
 
 
@@ -217,7 +211,7 @@ def format_table(results: Sequence[Result]) -> str:
 
 
 def conclusion(results: Sequence[Result]) -> str:
-    """Return what more jobs cost each method: how far the objective on held-out voices fell.
+    """Return what more jobs cost each method: how far the objective on held-out utterances fell.
 
     >>> one, four = Result(RUNS[0], -0.7, -1.0, 0.7, 20.0), Result(RUNS[1], -0.9, -1.3, 0.6, 10.0)
     >>> print(conclusion([one, four]))

@@ -1,34 +1,21 @@
-"""What the demo trains on: sentences spoken by a few dozen voices, and the phone of every frame.
+"""Voices of the demo, and how they speak.
 
-Nothing is downloaded: espeak-ng speaks what a small grammar says. Every utterance is a function of
-its voice, its number and the seed alone, so any division into sources gives the same data.
-
-To be a little less easy than speech by rule is, every utterance has its own speed, pitch, loudness,
-and white noise, 10 to 30 dB below its speech. (It also gives pauses a spectrum: the logarithm of
-perfect silence is none.)
+Speech by rule is easy. To be a little less so, every utterance has its own speed, pitch, loudness
+and white noise. (Noise also gives pauses a spectrum: the logarithm of perfect silence is none.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-import numpy.typing as npt
 
-from natgrad.data import Segment
-from natgrad.recipes.mfcc import frame_labels, mfcc
-from natgrad.recipes.sentences import sentence
 from natgrad.recipes.synthesis import Utterance, speak
 
-__all__ = ["HELD_OUT_VOICES", "PHONES", "TRAINING_VOICES", "sources", "spoken", "utterances"]
+__all__ = ["REPORT_VOICES", "TRAINING_VOICES", "TUNING_VOICES", "Conditions", "spoken"]
 
-NUM_CEPSTRA = 13
-RATES = (140, 230)  # words per minute
-PITCHES = (35, 65)
-GAINS_DB = (-12.0, 6.0)
-SNRS_DB = (10.0, 30.0)
+Range = tuple[float, float]
 
 # One dialect each. None of these variants has an echo, which would fill the closures of its stops.
 TRAINING_VOICES = (
@@ -40,71 +27,43 @@ TRAINING_VOICES = (
     "en+m7", "en-us+max", "en-gb-scotland+norbert", "en-gb-x-rp+pedro", "en-gb-x-gbclan+rob",
     "en-gb-x-gbcwmd+sandro", "en-029+steph2", "en-us-nyc+victor",
 )  # fmt: skip
-HELD_OUT_VOICES = (
+REPORT_VOICES = (
     "en-us+anika", "en+linda", "en-gb-x-rp+paul", "en-gb-scotland+steph", "en-us-nyc+m4",
     "en-gb-x-gbclan+robert",
 )  # fmt: skip
-
-# espeak-ng's names of English phones, a class each, silence first.
-PHONES = (
-    "_", "0", "3", "3:", "@", "@L", "A:", "A@", "D", "E", "I", "N", "O:", "O@", "OI", "S", "T",
-    "U", "U@", "V", "Z", "a", "aI", "aI@", "aU", "aa", "b", "d", "dZ", "e@", "eI", "f", "g", "h",
-    "i", "i:", "i@", "j", "k", "l", "m", "n", "o@", "oU", "p", "r", "s", "t", "tS", "u:", "v",
-    "w", "z",
-)  # fmt: skip
-# What some dialects say in their place, in some neighbourhoods.
-ALLOPHONES = {
-    ";": "j", "@2": "@", "@5": "@", "I#": "I", "I2": "I", "IR": "I", "O2": "O:", "VR": "V",
-    "a#": "a", "aI2": "aI", "aI3": "aI@", "i@3": "i@", "r-": "r", "t#": "t", "t2": "t", "t[": "t",
-    "w#": "w",
-}  # fmt: skip
-CLASSES = {phone: i for i, phone in enumerate(PHONES)}
-CLASSES |= {allophone: CLASSES[phone] for allophone, phone in ALLOPHONES.items()}
+TUNING_VOICES = ("en-us+steph3", "en+adam", "en-gb-x-rp+m8", "en-gb-scotland+marcelo")
 
 
-def sources(
-    num: int, seed: int, voices: Sequence[str] = TRAINING_VOICES, per_source: int = 25
-) -> list[Callable[[], Iterator[Segment]]]:
-    """Return utterances 0 to num - 1 as sources for `natgrad.data.build`, of some utterances each.
+@dataclass(frozen=True)
+class Conditions:
+    """What utterances differ in, from the least to the most.
 
-    >>> [len(list(source())) for source in sources(3, seed=0, per_source=2)]
-    [2, 1]
+    Args:
+        rates: words per minute.
+        pitches: 50 is the voice's own.
+        gains_db: of speech and noise.
+        snrs_db: how far the noise is below the speech.
     """
-    return [
-        partial(_segments, min(per_source, num - first), seed, tuple(voices), first)
-        for first in range(0, num, per_source)
-    ]
+
+    rates: tuple[int, int] = (140, 230)
+    pitches: tuple[int, int] = (35, 65)
+    gains_db: Range = (-24.0, -6.0)
+    snrs_db: Range = (0.0, 20.0)
 
 
-def _segments(num: int, seed: int, voices: Sequence[str], first: int) -> Iterator[Segment]:
-    for key, features, labels in utterances(num, seed, voices, first):
-        yield Segment(key, features, labels)
+NOISY = Conditions()
 
 
-def utterances(
-    num: int, seed: int, voices: Sequence[str] = TRAINING_VOICES, first: int = 0
-) -> Iterator[tuple[str, npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
-    """Yield (key, features (frames, NUM_CEPSTRA), labels (frames,)) of utterances from `first` on.
+def spoken(text: str, voice: str, random: Random, conditions: Conditions = NOISY) -> Utterance:
+    """Return a text in this voice, with a speed, pitch, loudness and noise of its own.
 
-    Voices take turns. Features are MFCC less their mean over the utterance; labels index `PHONES`.
-
-    >>> (key, features, labels), = utterances(1, seed=0)
-    >>> key, features.shape[1], len(features) == len(labels)
-    ('en+Alex-0-00000', 13, True)
+    >>> said = spoken("Good morning.", "en+m3", Random(0))
+    >>> said.sample_rate, len(said.samples) > 0.5 * said.sample_rate
+    (22050, True)
     """
-    for i in range(first, first + num):
-        voice = voices[i % len(voices)]
-        utterance = spoken(voice, f"{seed}/{i}")
-        features = mfcc(utterance.samples, utterance.sample_rate, NUM_CEPSTRA)
-        labels = frame_labels(utterance.phones, utterance.sample_rate, len(features), CLASSES)
-        yield f"{voice}-{seed}-{i:05d}", features, labels
-
-
-def spoken(voice: str, seed: str) -> Utterance:
-    """Return a random sentence in this voice, with its own speed, pitch, loudness and noise."""
-    random = Random(f"{voice} {seed}")
-    utterance = speak(sentence(random), voice, random.randint(*RATES), random.randint(*PITCHES))
-    gain_db, snr_db = random.uniform(*GAINS_DB), random.uniform(*SNRS_DB)
+    rate, pitch = random.randint(*conditions.rates), random.randint(*conditions.pitches)
+    utterance = speak(text, voice, rate, pitch)
+    gain_db, snr_db = random.uniform(*conditions.gains_db), random.uniform(*conditions.snrs_db)
     speech = utterance.samples
     rms = float(np.sqrt(np.mean(np.square(speech, dtype=np.float64))))
     noise = np.random.default_rng(random.getrandbits(64)).standard_normal(len(speech), np.float32)

@@ -62,7 +62,9 @@ class NetworkScorer:
 
     def __call__(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the log-likelihoods of all pdfs, each frame's up to a constant."""
-        network, log_priors = _loaded(self.model, self.priors)
+        files = self.model.stat(), self.priors.stat()
+        version = tuple((file.st_ino, file.st_mtime_ns) for file in files)
+        network, log_priors = _loaded(self.model, self.priors, version)
         spliced = torch.from_numpy(splice(features, self.left, self.right))
         with torch.inference_mode():
             scores = torch.cat(
@@ -72,7 +74,10 @@ class NetworkScorer:
 
 
 @lru_cache(maxsize=2)
-def _loaded(model: Path, priors: Path) -> tuple[Network, Tensor]:
+def _loaded(
+    model: Path, priors: Path, version: tuple[tuple[int, int], ...]
+) -> tuple[Network, Tensor]:
+    """Read them once in each process, and again when others were written in their place."""
     log_priors = read_model(priors).tensors["priors"].clamp_min(SMALLEST_PRIOR).log()
     return restore(read_model(model)).eval(), log_priors.float()
 

@@ -12,6 +12,7 @@ from natgrad.run.stages import Facts
 from natgrad.speech.data_directory import DataDirectory
 from natgrad.speech.recognition import RecognisedShare
 from natgrad.speech.score import (
+    ScoreError,
     Setting,
     WordErrorRate,
     score,
@@ -89,6 +90,12 @@ def score_settings(
     heard = _by_setting(heard_in_report, words, said)
     if is_same_set:
         halves = _halves(report)
+        if not all(halves):
+            raise ScoreError(
+                "settings for one half of the speakers are chosen on the other half, but only "
+                f"{', '.join(report.speakers)} has said any words: give a set to tune on, or at "
+                "least two speakers"
+            )
         chosen = [_best(said, heard, half) for half in reversed(halves)]
         hypotheses = {
             key: heard[setting][key]
@@ -119,6 +126,12 @@ def _references(data: DataDirectory) -> dict[str, Words]:
 
 
 def _by_setting(found: RecognisedShare, words: Symbols, said: Mapping[str, Words]) -> BySetting:
+    if not found.words:
+        why = next(iter(found.failures.items()), ("none", "there are none"))
+        raise ScoreError(
+            f"none of {len(said)} utterances was recognised; the first that failed is "
+            f"{': '.join(why)}"
+        )
     settings = next(iter(found.words.values())).keys()
     return {
         setting: {
@@ -132,10 +145,9 @@ def _by_setting(found: RecognisedShare, words: Symbols, said: Mapping[str, Words
 
 
 def _halves(data: DataDirectory) -> list[list[str]]:
-    said = _references(data)
-    speakers = sorted(data.speakers)
+    speakers = data.subset(_references(data)).speakers
     return [
-        [key for speaker in speakers[parity::2] for key in data.speakers[speaker] if key in said]
+        [key for speaker in list(speakers)[parity::2] for key in speakers[speaker]]
         for parity in (0, 1)
     ]
 

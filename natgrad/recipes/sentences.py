@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from random import Random
 
-__all__ = ["sentence"]
+__all__ = ["draw_sentences", "sentence", "vocabulary", "words_of"]
 
 # Each name stands for one of its alternatives; a name in braces inside one is expanded in turn.
 GRAMMAR: dict[str, tuple[str, ...]] = {
@@ -111,6 +112,43 @@ def sentence(random: Random) -> str:
     """
     text = _expand("{sentence}", random)
     return text[0].upper() + text[1:]
+
+
+def draw_sentences(num: int, seed: str, apart_from: Collection[str] = ()) -> list[str]:
+    """Return so many different sentences, none of which is among those to stay apart from.
+
+    >>> drawn = draw_sentences(3, "a")
+    >>> len(set(drawn) | set(draw_sentences(3, "a", apart_from=drawn)))
+    6
+    """
+    random = Random(seed)
+    avoided = set(apart_from)
+    drawn: dict[str, None] = {}
+    while len(drawn) < num:
+        text = sentence(random)
+        if text not in avoided:
+            drawn[text] = None
+    return list(drawn)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Return the words of a sentence as a transcript has them.
+
+    >>> words_of("Anna's number is two, I think.")
+    ("ANNA'S", 'NUMBER', 'IS', 'TWO', 'I', 'THINK')
+    """
+    return tuple(re.findall(r"[A-Z']+", text.upper()))
+
+
+def vocabulary() -> list[str]:
+    """Return all words that sentences may have.
+
+    >>> [word for word in vocabulary() if word.startswith("ZO")]
+    ['ZOE', "ZOE'S"]
+    """
+    possessed = [word + "'s" for word in GRAMMAR["name"]]
+    texts = [text for texts in GRAMMAR.values() for text in texts] + possessed
+    return sorted({word for text in texts for word in words_of(re.sub(r"{\w+}('s)?", " ", text))})
 
 
 def _expand(text: str, random: Random) -> str:

@@ -12,7 +12,7 @@ from natgrad.speech.hmm import Topology
 from natgrad.speech.mfcc import MfccOptions
 from natgrad.speech.score import Setting
 
-__all__ = ["ContextModel", "Decoding", "DnnConfig", "SpeechConfig", "System", "settings_grid"]
+__all__ = ["ContextModel", "Decoding", "DnnConfig", "SpeechConfig", "settings_grid"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,11 @@ class DnnConfig:
         combination: of the last models.
         samples_per_job: K of the paper.
         validation_samples: held out, as whole utterances.
+        train_subset_samples: copied for diagnostics, priors and combination.
+        piece_frames: of the pieces that utterances are scattered in; see `natgrad.data.build`.
         decoder: the search; its acoustic scale is that of posteriors over priors.
+        num_realignments: how often the network aligns the training utterances, and another one is
+            trained on that.
     """
 
     context: int
@@ -59,15 +63,9 @@ class DnnConfig:
     samples_per_job: int
     validation_samples: int
     train_subset_samples: int
+    piece_frames: int | None
     decoder: DecoderOptions
-
-
-@dataclass(frozen=True)
-class System:
-    """A system that is decoded for the table: its model, and the pass whose words count."""
-
-    name: str
-    title: str
+    num_realignments: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SpeechFiles"]
+__all__ = ["DnnFiles", "SpeechFiles"]
+
+
+@dataclass(frozen=True)
+class DnnFiles:
+    """Names in a network's directory."""
+
+    root: Path
+
+    @property
+    def alignments(self) -> Path:
+        """What the frames are, by the network before; the first has those of the mixtures."""
+        return self.root / "alignments.safetensors"
+
+    @property
+    def examples(self) -> Path:
+        """What the network is trained on."""
+        return self.root / "examples"
+
+    @property
+    def run(self) -> Path:
+        """The run that trains it."""
+        return self.root / "run"
+
+    @property
+    def priors(self) -> Path:
+        """Its priors."""
+        return self.root / "priors.safetensors"
 
 
 @dataclass(frozen=True)
@@ -18,7 +45,7 @@ class SpeechFiles:
     gmm/NAME/            a model, its alignments, speakers' transforms
     graphs/              decoding graphs, by what they were made of
     decode/SYSTEM/NAME/  words, speakers' transforms
-    dnn/                 examples, the training run, priors
+    dnn/                 examples, the training run, priors; dnn-2/ after re-alignment
     results.json         the table, and how each of its figures came about
     """
 
@@ -55,20 +82,9 @@ class SpeechFiles:
         """What a system recognised."""
         return self.root / "decode" / system / name
 
-    @property
-    def examples(self) -> Path:
-        """What the network is trained on."""
-        return self.root / "dnn" / "examples"
-
-    @property
-    def network(self) -> Path:
-        """The run that trains the network."""
-        return self.root / "dnn" / "run"
-
-    @property
-    def priors(self) -> Path:
-        """The network's priors."""
-        return self.root / "dnn" / "priors.safetensors"
+    def dnn(self, number: int = 0) -> DnnFiles:
+        """The network, or the one after so many re-alignments."""
+        return DnnFiles(self.root / (f"dnn-{number + 1}" if number else "dnn"))
 
     @property
     def results(self) -> Path:

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.recipes.decode_stages import decode_dnn, decode_gmm
-from natgrad.recipes.dnn_stages import train_network, write_examples, write_priors
+from natgrad.recipes.dnn_stages import (
+    align_again,
+    train_network,
+    write_examples,
+    write_priors,
+)
 from natgrad.recipes.gmm_stages import train_lda, train_mono, train_sat, train_tri
 from natgrad.recipes.speech_config import SpeechConfig
 from natgrad.recipes.speech_files import SpeechFiles
@@ -76,12 +81,6 @@ class SpeechRecipe:
     def stages(self, shop: Workshop, follow_training: OnEvent | None = None) -> list[Stage]:
         """Return the stages, in order."""
         config = self.config
-        dnn = asdict(config.dnn)
-        decoder = {"decoder": dnn.pop("decoder"), "settings": config.decoding.settings}
-        sizes = ("context", "samples_per_job", "validation_samples", "train_subset_samples")
-        examples = {name: dnn.pop(name) for name in sizes} | {
-            "num_jobs": config.dnn.training.num_jobs
-        }
         return [
             Stage("data", partial(self.prepare_data, shop), self.settings),
             Stage("language", partial(self.prepare_language, shop), self.settings),
@@ -94,12 +93,24 @@ class SpeechRecipe:
                 Stage(f"decode-{name}", partial(decode_gmm, shop, name), asdict(config.decoding))
                 for name in config.decoded
             ),
-            Stage("dnn-examples", partial(write_examples, shop), examples),
-            Stage("dnn", partial(train_network, shop, follow_training), dnn),
-            Stage("dnn-priors", partial(write_priors, shop)),
-            Stage("decode-dnn", partial(decode_dnn, shop), decoder),
+            *self._network_stages(shop, follow_training),
+            Stage("decode-dnn", partial(decode_dnn, shop), _dnn_decoding_settings(config)),
             Stage("table", partial(write_table, shop)),
         ]
+
+    def _network_stages(self, shop: Workshop, follow_training: OnEvent | None) -> list[Stage]:
+        examples, training = _example_settings(self.config), _training_settings(self.config)
+        stages = []
+        for number in range(self.config.dnn.num_realignments + 1):
+            name = f"dnn-{number + 1}" if number else "dnn"
+            if number:
+                stages.append(Stage(f"{name}-align", partial(align_again, shop, number)))
+            stages += [
+                Stage(f"{name}-examples", partial(write_examples, shop, number), examples),
+                Stage(name, partial(train_network, shop, number, follow_training), training),
+                Stage(f"{name}-priors", partial(write_priors, shop, number)),
+            ]
+        return stages
 
 
 def extract_features(shop: Workshop) -> Facts:
@@ -130,3 +141,28 @@ def _lda_settings(config: SpeechConfig) -> dict[str, Any]:
         "context": config.lda_context,
         "dim": config.lda_dim,
     }
+
+
+def _example_settings(config: SpeechConfig) -> dict[str, Any]:
+    dnn = config.dnn
+    return {
+        "context": dnn.context,
+        "num_jobs": dnn.training.num_jobs,
+        "samples_per_job": dnn.samples_per_job,
+        "validation_samples": dnn.validation_samples,
+        "train_subset_samples": dnn.train_subset_samples,
+        "piece_frames": dnn.piece_frames,
+    }
+
+
+def _training_settings(config: SpeechConfig) -> dict[str, Any]:
+    dnn = config.dnn
+    return {
+        "network": asdict(dnn.network),
+        "training": asdict(dnn.training),
+        "combination": asdict(dnn.combination),
+    }
+
+
+def _dnn_decoding_settings(config: SpeechConfig) -> dict[str, Any]:
+    return {"decoder": asdict(config.dnn.decoder), "settings": config.decoding.settings}

@@ -22,11 +22,12 @@ TITLES = {
 
 def write_table(shop: Workshop) -> Facts:
     """Gather the results of all systems, write them, and return them."""
-    report = shop.config.report
+    config = shop.config
+    models = (*config.decoded, "dnn")  # others may be left from another configuration
     facts: Facts = {}
     for system in TITLES:
-        path = shop.files.decoded(system, report) / "result.json"
-        if path.exists():
+        path = shop.files.decoded(system, config.report) / "result.json"
+        if system.removesuffix("-unadapted") in models and path.exists():
             facts[system] = json.loads(path.read_bytes())
     write_atomically(shop.files.results, [json.dumps(facts, indent=1).encode()])
     return facts

@@ -1,4 +1,4 @@
-"""Speech from text by espeak-ng, with the position of every phone.
+"""Speech from text by espeak-ng, with the position of every phone; and words' pronunciations.
 
 espeak-ng is a formant synthesiser in C, a few hundred times faster than real time. The PyPI package
 `espeakng-loader` brings its library and its data; here it is driven through ctypes.
@@ -17,7 +17,7 @@ import ctypes
 import locale
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SILENCE", "Phone", "Utterance", "speak"]
+__all__ = ["SILENCE", "Phone", "Utterance", "pronounce", "speak"]
 
 SILENCE = "_"
 RATES = range(80, 451)  # words per minute
@@ -38,8 +38,10 @@ EVENT_LIST_TERMINATED, EVENT_PHONEME = 0, 7
 PARAMETER_RATE, PARAMETER_PITCH = 1, 3
 POSITION_CHARACTER = 1
 CHARS_UTF8, END_PAUSE = 0x0001, 0x1000
+PHONEMES_IPA, PHONEMES_APART_BY_SPACES = 0x02, ord(" ") << 8
 
 STRESS_MARKS = "',%=|"  # may precede a phone's name
+IPA_STRESS = dict.fromkeys(map(ord, "\u02c8\u02cc"))  # to be taken away
 RANDOM_SEED = 1  # of the library's own noise: any will do, as long as it is the same
 
 _one_at_a_time = threading.Lock()
@@ -94,6 +96,19 @@ def speak(text: str, voice: str = "en", rate: int = 175, pitch: int = 50) -> Utt
         raise ValueError(f"{voice!r} has nothing to say for the text {text!r}: it has no words.")
     samples = wave.astype(np.float32) / np.float32(32768)
     return Utterance(samples, sample_rate, phones_between(marks, wave))
+
+
+def pronounce(words: Sequence[str], voice: str = "en") -> list[tuple[str, ...]]:
+    """Return the sounds of each word when it is said alone, in the IPA, without marks of stress.
+
+    >>> pronounce(["snap", "clam"])
+    [('s', 'n', 'a', 'p'), ('k', 'l', 'a', 'm')]
+    """
+    with _one_at_a_time, _fresh_library() as library:
+        _initialize(library)
+        _select_voice(library, voice)
+        library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        return [_sounds(library, word) for word in words]
 
 
 def phones_between(marks: list[tuple[str, int]], wave: npt.NDArray[np.int16]) -> tuple[Phone, ...]:
@@ -217,6 +232,17 @@ def _select_voice(library: ctypes.CDLL, voice: str) -> None:
             f"espeak-ng has no voice {voice!r}, as it does not know the {wrong}: languages are the "
             f"files under {variants.parents[1] / 'lang'}, variants those in {variants}."
         )
+
+
+def _sounds(library: ctypes.CDLL, word: str) -> tuple[str, ...]:
+    text = ctypes.create_string_buffer(word.encode())
+    left = ctypes.c_void_p(ctypes.addressof(text))
+    mode = PHONEMES_IPA | PHONEMES_APART_BY_SPACES
+    said = library.espeak_TextToPhonemes(ctypes.byref(left), CHARS_UTF8, mode)
+    sounds = tuple(said.decode().translate(IPA_STRESS).split())
+    if len(word.split()) != 1 or not sounds:
+        raise ValueError(f"pronounce got {word!r}; expected one word, of letters")
+    return sounds
 
 
 def _synthesize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack
@@ -53,9 +54,9 @@ class Workshop:
         return self._workers[0]
 
     def close(self) -> None:
-        """Send the workers home."""
+        """Send the workers home: at once, with what they do, while an exception is on its way."""
         self._workers.clear()
-        self._open.close()
+        self._open.__exit__(*sys.exc_info())
 
     @property
     def sets(self) -> tuple[str, ...]:

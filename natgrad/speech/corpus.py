@@ -15,9 +15,10 @@ from natgrad.speech.cmvn import Cmvn
 from natgrad.speech.feature_store import open_features
 from natgrad.speech.front_end import FrontEnd
 
-__all__ = ["Corpus", "Item", "Share", "SpeakerTransforms", "over_shares"]
+__all__ = ["Corpus", "Item", "Scorer", "Share", "SpeakerTransforms", "over_shares"]
 
 T = TypeVar("T")
+Scorer = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # features to log-likelihoods (T, P)
 # (D, D + 1), by speaker; a speaker without one has features as they are.
 SpeakerTransforms = Mapping[str, NDArray[np.float64]]
 

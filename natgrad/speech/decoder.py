@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from natgrad.speech.beams import Beams
 from natgrad.speech.lattice import Lattice, Path
 from natgrad.speech.lattice_of_links import lattice_of_links, path_of_links
 from natgrad.speech.link_history import LinkHistory
 from natgrad.speech.search_graph import SearchGraph
 from natgrad.speech.token_passing import (
     FULL,
-    Beams,
     FrameCounts,
     begin,
     make_buffers,
@@ -25,6 +25,7 @@ from natgrad.speech.token_passing import (
 __all__ = ["Decoder", "DecoderOptions", "DecodingError", "decode"]
 
 Floats = NDArray[np.float32]
+Scores = NDArray[np.float32] | NDArray[np.float64]
 
 FIRST_NUM_TOKENS = 1 << 15
 LAST_BASE = np.iinfo(np.int32).max // 2  # what token_of_state can count to, with room for a frame
@@ -118,7 +119,7 @@ class Decoder:
         self._finished = False
         self._take(None)
 
-    def accept(self, log_likelihoods: Floats) -> None:
+    def accept(self, log_likelihoods: Scores) -> None:
         """Search on through some frames, with the log-likelihood of each pdf: (T', P).
 
         Raises:
@@ -127,7 +128,7 @@ class Decoder:
         """
         if self._finished:
             raise RuntimeError("the utterance was finished: call start before more frames")
-        acoustic = -np.asarray(log_likelihoods, dtype=np.float32)
+        acoustic = np.negative(log_likelihoods, dtype=np.float32, order="C")
         self._check(acoustic)
         scaled = np.float32(self.options.acoustic_scale) * acoustic
         for frame in range(len(acoustic)):
@@ -228,7 +229,7 @@ class Decoder:
             )
 
 
-def decode(graph: SearchGraph, log_likelihoods: Floats, options: DecoderOptions) -> Lattice:
+def decode(graph: SearchGraph, log_likelihoods: Scores, options: DecoderOptions) -> Lattice:
     """Decode one utterance, all of whose frames are there: (T, P).
 
     For many utterances, one Decoder is a little faster.

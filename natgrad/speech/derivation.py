@@ -73,6 +73,7 @@ ENDINGS: dict[str, Callable[[Sounds], Sounds]] = {
     "ES": _say_s,
     "ED": _say_ed,
     "ING": _add("IH NG"),
+    "ETH": _add("IH TH"),
     "LY": _say_ly,
     "NESS": _add("N AH S"),
     "LESS": _add("L AH S"),
@@ -103,14 +104,15 @@ def split_clitic(word: str) -> tuple[str, str, Callable[[Sounds], Sounds]] | Non
 def derive(word: str, known: Known) -> Iterator[Derivation]:
     """Yield the ways to say a word that its known parts suggest, the surest first.
 
-    >>> dictionary = {"HUM": [("HH", "AH", "M")], "BIRD": [("B", "ER", "D")]}
+    >>> dictionary = {"HUM": [("HH", "AH", "M")], "FOOT": [("F", "UH", "T")],
+    ...               "FALL": [("F", "AO", "L")]}
     >>> [way.sounds for way in derive("HUMMED", lambda word: dictionary.get(word, ()))]
     [('HH', 'AH', 'M', 'D')]
-    >>> [way.parts for way in derive("HUMBIRD", lambda word: dictionary.get(word, ()))]
-    [('HUM', 'BIRD')]
+    >>> [way.parts for way in derive("FOOTFALL", lambda word: dictionary.get(word, ()))]
+    [('FOOT', 'FALL')]
     """
     for ending, replaced, say in EXCHANGES:
-        if word.endswith(ending) and len(word) > len(ending) + 2:
+        if word.endswith(ending) and len(word) >= len(ending) + 2:
             stem = word.removesuffix(ending) + replaced
             yield from (Derivation(say(sounds), (stem, ending)) for sounds in known(stem))
     for ending, say in ENDINGS.items():

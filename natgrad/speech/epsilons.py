@@ -66,6 +66,8 @@ def _join_to_those_before(arcs: _Arcs) -> _Arcs:
     lone = (arcs.label == 0) & (leaving[arcs.source] == 1) & np.isinf(arcs.final[arcs.source])
     lone &= (arcs.source != arcs.start) & (arcs.source != arcs.target)
     lone &= (arcs.word == 0) | (words_entering[arcs.source] == 0)
+    if not lone.any():
+        return arcs
     arc_of_state = np.full(num_states, -1)
     arc_of_state[arcs.source[lone]] = np.flatnonzero(lone)
     lone &= arc_of_state[arcs.target] < 0  # of a row of such arcs, the last one; then the others
@@ -94,6 +96,8 @@ def _join_to_those_after(arcs: _Arcs) -> _Arcs:
     # Two costs of ending in one state cannot both be kept.
     ends_on = np.bincount(arcs.source, lone & is_final[arcs.target], minlength=num_states)
     lone &= ~is_final[arcs.target] | (ends_on + is_final <= 1)[arcs.source]
+    if not lone.any():
+        return arcs
     arc_of_state = np.full(num_states, -1)
     arc_of_state[arcs.target[lone]] = np.flatnonzero(lone)
     lone &= arc_of_state[arcs.source] < 0  # of a row of such arcs, the first one

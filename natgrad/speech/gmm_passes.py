@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.align import AlignmentFailure, align, equal_alignment
 from natgrad.speech.cmvn import CmvnStatistics
-from natgrad.speech.corpus import Item, Share, SpeakerTransforms
+from natgrad.speech.corpus import Item, Scorer, Share, SpeakerTransforms
 from natgrad.speech.fmllr import FmllrStatistics, apply_affine, estimate_fmllr
 from natgrad.speech.front_end import FrontEnd
 from natgrad.speech.gmm_statistics import GmmStatistics
 from natgrad.speech.graph import Graph
-from natgrad.speech.hmm import HmmStates, TransitionCounts
+from natgrad.speech.hmm import ContextTree, HmmStates, TransitionCounts
 from natgrad.speech.lda import LdaStatistics
 from natgrad.speech.lexicon import Lexicon
 from natgrad.speech.lexicon_fst import word_symbols
@@ -56,40 +56,47 @@ class AlignedShare:
     log_likelihood: float = 0.0  # of all frames aligned
 
 
-def count_features(share: Share, front_end: FrontEnd) -> CmvnStatistics:
-    """Return the moments of all frames."""
-    first, *others = (CmvnStatistics.of(features) for _, features in share.read(front_end))
+def count_features(share: Share, alignments: Alignments, front_end: FrontEnd) -> CmvnStatistics:
+    """Return the moments of all frames of aligned utterances."""
+    kept = [item for item in share.items if item.key in alignments]
+    first, *others = (CmvnStatistics.of(x) for _, x in share.read(front_end, None, kept))
     return sum(others, start=first)
 
 
-def align_equally(share: Share, model: AcousticModel, lexicon: Lexicon) -> AlignedShare:
+def align_equally(
+    share: Share, lexicon: Lexicon, tree: ContextTree, states: HmmStates
+) -> AlignedShare:
     """Spread the frames of each utterance evenly over the states of its words."""
     result = AlignedShare()
-    graphs = TrainingGraphs(lexicon, word_symbols(lexicon), model.tree, model.states)
+    graphs = TrainingGraphs(lexicon, word_symbols(lexicon), tree, states)
     for item in share.items:
         graph = _graph_of(graphs, item)
-        states = (
-            equal_alignment(graph, item.num_frames, model.states.is_silence)
+        found = (
+            equal_alignment(graph, item.num_frames, states.is_silence)
             if isinstance(graph, Graph)
             else graph
         )
-        if isinstance(states, AlignmentFailure):
-            result.failures[item.key] = states.reason
+        if isinstance(found, AlignmentFailure):
+            result.failures[item.key] = found.reason
         else:
-            result.alignments[item.key] = states
+            result.alignments[item.key] = found
     return result
 
 
 def align_share(
     share: Share,
-    model: AcousticModel,
     lexicon: Lexicon,
+    model: AcousticModel,
     transforms: SpeakerTransforms | None,
     beam: float,
     retry_beam: float,
     acoustic_scale: float,
+    scorer: Scorer | None = None,
 ) -> AlignedShare:
-    """Align each utterance to its words."""
+    """Align each utterance to its words, by the model's mixtures or by another scorer of its pdfs.
+
+    Only the pdfs of the utterance's own graph need scores of the mixtures: a tenth of all.
+    """
     result = AlignedShare()
     graphs = TrainingGraphs(lexicon, word_symbols(lexicon), model.tree, model.states)
     for item, features in share.read(model.front_end, transforms):
@@ -97,15 +104,19 @@ def align_share(
         if isinstance(graph, AlignmentFailure):
             result.failures[item.key] = graph.reason
             continue
-        # Only the pdfs of the utterance's own graph need scores: a tenth of all.
         pdf_of_label = model.states.pdf_of_label
         pdfs = np.unique(pdf_of_label[graph.label[graph.label > 0]])
         place = np.full(model.states.num_pdfs + 1, -1, dtype=np.int32)
         place[pdfs] = np.arange(len(pdfs))
+        scores = (
+            model.gmms.restricted_to(pdfs).log_likelihoods(features)
+            if scorer is None
+            else scorer(features)[:, pdfs]
+        )
         found = align(
             graph,
             place[pdf_of_label],
-            model.gmms.restricted_to(pdfs).log_likelihoods(features),
+            scores,
             acoustic_scale,
             beam,
             retry_beam,
@@ -171,7 +182,7 @@ def count_for_lda(
         if statistics is None:
             statistics = LdaStatistics.zeros(features.shape[1], states.num_pdfs)
         statistics.add(features, pdfs)
-    assert statistics is not None, "a share has utterances"
+    assert statistics is not None, "only shares with alignments are counted"
     return statistics
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from natgrad.speech import gmm_passes
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.corpus import Share, over_shares
+from natgrad.speech.corpus import Scorer, Share, over_shares
 from natgrad.speech.front_end import FrontEnd
 from natgrad.speech.gmm import GmmSet
 from natgrad.speech.gmm_passes import AlignedShare
@@ -94,13 +94,18 @@ class GmmTrainer:
     ) -> Trained:
         """Train monophones from nothing but the transcripts."""
         tree = MonophoneTree(phones, topology)
-        moments = reduce(add, self._over_shares(gmm_passes.count_features, front_end))
+        states = HmmStates.of(phones, topology, tree)
+        alignments, failures = _gather(
+            self._over_shares(gmm_passes.align_equally, tree, states, each=self._lexicons)
+        )
+        moments = reduce(
+            add, self._over_shares(gmm_passes.count_features, front_end, of=alignments)
+        )
         mean = moments.total / moments.count
         variance = moments.squares / moments.count - mean**2
         gmms = GmmSet.flat(mean, variance, tree.num_pdfs)
-        model = AcousticModel(front_end, tree, HmmStates.of(phones, topology, tree), gmms)
-        aligned = self._over_shares(gmm_passes.align_equally, model, self.lexicon)
-        return self.train(self._with_alignments(Trained(model, {}), aligned), schedule)
+        model = AcousticModel(front_end, tree, states, gmms)
+        return self.train(Trained(model, alignments, None, failures), schedule)
 
     def train_context(
         self, before: Trained, front_end: FrontEnd, num_leaves: int, schedule: Schedule
@@ -111,7 +116,9 @@ class GmmTrainer:
         """
         states, transforms = before.model.states, before.transforms
         statistics = merge(
-            self._over_shares(gmm_passes.count_for_tree, front_end, states, transforms, of=before)
+            self._over_shares(
+                gmm_passes.count_for_tree, front_end, states, transforms, of=before.alignments
+            )
         )
         phones, topology = states.phones, states.topology
         tree = build_tree(
@@ -127,20 +134,25 @@ class GmmTrainer:
             key: convert_alignment(alignment, states, tree, model.states)
             for key, alignment in before.alignments.items()
         }
-        return self.train(Trained(model, alignments, transforms), schedule)
+        return self.train(Trained(model, alignments, transforms, before.failures), schedule)
 
     def estimate_lda(self, before: Trained, left: int, right: int, dim: int) -> FrontEnd:
         """Return the front end of spliced frames and the projection that tells pdfs best apart."""
         spliced = FrontEnd(left=left, right=right)
         statistics = reduce(
             add,
-            self._over_shares(gmm_passes.count_for_lda, spliced, before.model.states, of=before),
+            self._over_shares(
+                gmm_passes.count_for_lda, spliced, before.model.states, of=before.alignments
+            ),
         )
         return replace(spliced, transform=estimate_lda(statistics, dim).astype(np.float32))
 
-    def align(self, trained: Trained, schedule: Schedule) -> Trained:
-        """Align all utterances of the shares, whatever was aligned before."""
-        return self._aligned_again(trained, schedule, schedule.beam)[0]
+    def align(self, trained: Trained, schedule: Schedule, scorer: Scorer | None = None) -> Trained:
+        """Align all utterances of the shares, whatever was aligned before.
+
+        With a scorer, by its scores of the model's pdfs instead of the mixtures'.
+        """
+        return self._aligned_again(trained, schedule, schedule.beam, scorer)[0]
 
     def adapt(self, trained: Trained, schedule: Schedule) -> Trained:
         """Estimate a transform for each speaker, and align again with them."""
@@ -149,8 +161,8 @@ class GmmTrainer:
     def train(self, trained: Trained, schedule: Schedule) -> Trained:
         """Re-estimate a model as often as a schedule says."""
         num_gaussians = trained.model.gmms.num_gaussians
-        growth = (schedule.num_gaussians - num_gaussians) / max(schedule.last_growth, 1)
-        num_retried, beam = 0, schedule.first_beam
+        growth = schedule.num_gaussians - num_gaussians
+        last_growth, num_retried, beam = schedule.last_growth, 0, schedule.first_beam
         for number in range(1, schedule.num_iterations + 1):
             if number in schedule.align_at:
                 trained, num_retried = self._aligned_again(trained, schedule, beam)
@@ -159,7 +171,7 @@ class GmmTrainer:
                 trained = self._with_new_mllt(trained)
             if number in schedule.fmllr_at:
                 trained = self._with_new_transforms(trained)
-            grown = int(num_gaussians + growth * min(number, schedule.last_growth))
+            grown = num_gaussians + growth * min(number, last_growth) // max(last_growth, 1)
             trained, log_likelihood = self._reestimated(trained, grown, schedule.power)
             if self.on_iteration is not None:
                 self.on_iteration(
@@ -180,7 +192,9 @@ class GmmTrainer:
         self, trained: Trained, num_gaussians: int, power: float
     ) -> tuple[Trained, float]:
         model = trained.model
-        parts = self._over_shares(gmm_passes.count_for_gmms, model, trained.transforms, of=trained)
+        parts = self._over_shares(
+            gmm_passes.count_for_gmms, model, trained.transforms, of=trained.alignments
+        )
         statistics = reduce(add, (part[0] for part in parts))
         counts = reduce(add, (part[1] for part in parts))
         gmms = update(model.gmms, statistics)
@@ -191,36 +205,29 @@ class GmmTrainer:
         return replace(trained, model=model), mean
 
     def _aligned_again(
-        self, trained: Trained, schedule: Schedule, beam: float
+        self, trained: Trained, schedule: Schedule, beam: float, scorer: Scorer | None = None
     ) -> tuple[Trained, int]:
         aligned = self._over_shares(
             gmm_passes.align_share,
             trained.model,
-            self.lexicon,
             trained.transforms,
             beam,
             schedule.retry_beam,
             schedule.acoustic_scale,
+            scorer,
+            each=self._lexicons,
         )
+        alignments, failures = _gather(aligned)
         num_retried = sum(share.num_retried for share in aligned)
-        return self._with_alignments(trained, aligned), num_retried
-
-    def _with_alignments(self, trained: Trained, aligned: Sequence[AlignedShare]) -> Trained:
-        failures = {key: why for share in aligned for key, why in share.failures.items()}
-        alignments = {key: found for share in aligned for key, found in share.alignments.items()}
-        if not alignments:
-            key, why = next(iter(failures.items()))
-            raise ValueError(
-                f"none of {len(failures)} utterances could be aligned to its words; the first is "
-                f"{key}: {why}. Do the transcripts belong to these recordings?"
-            )
-        return replace(trained, alignments=alignments, failures=failures)
+        return replace(trained, alignments=alignments, failures=failures), num_retried
 
     def _with_new_mllt(self, trained: Trained) -> Trained:
         model = trained.model
         statistics = reduce(
             add,
-            self._over_shares(gmm_passes.count_for_mllt, model, trained.transforms, of=trained),
+            self._over_shares(
+                gmm_passes.count_for_mllt, model, trained.transforms, of=trained.alignments
+            ),
         )
         rotation = estimate_mllt(statistics, model.gmms).matrix
         assert model.front_end.transform is not None, "MLLT is a part of a front end's transform"
@@ -234,9 +241,10 @@ class GmmTrainer:
             gmm_passes.estimate_transforms,
             trained.model,
             trained.transforms,
-            of=trained,
+            of=trained.alignments,
         )
-        return replace(trained, transforms=reduce(lambda a, b: a | b, parts))
+        start = dict(trained.transforms or {})
+        return replace(trained, transforms=reduce(lambda a, b: a | b, parts, start))
 
     def _with_unadapted(self, trained: Trained) -> Trained:
         """Add the mixtures for features of speakers that there is no transform of."""
@@ -244,17 +252,52 @@ class GmmTrainer:
             gmm_passes.count_for_unadapted,
             trained.model,
             trained.transforms,
-            of=trained,
+            of=trained.alignments,
         )
         unadapted = update(trained.model.gmms, reduce(add, parts))
         return replace(trained, model=replace(trained.model, unadapted=unadapted))
 
+    @cached_property
+    def _lexicons(self) -> list[Lexicon]:
+        """For each share, its own words' pronunciations: the whole lexicon is much to send."""
+        return [
+            self.lexicon.restricted_to(
+                {word for item in share.items for word in item.words or ()} & self.lexicon.words
+            )
+            for share in self.shares
+        ]
+
     def _over_shares(
-        self, function: Callable[..., Any], *arguments: Any, of: Trained | None = None
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        of: Alignments | None = None,
+        each: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Call a function for each share; given `of`, with the share's part of its alignments."""
-        each = None if of is None else [_part(of.alignments, share) for share in self.shares]
-        return over_shares(self.executor, function, self.shares, *arguments, each=each)
+        """Call a function for each share; given alignments, with the share's part of them.
+
+        Then shares without an alignment are left out: there is nothing to count in them.
+        """
+        if of is None:
+            return over_shares(self.executor, function, self.shares, *arguments, each=each)
+        parts = [(share, _part(of, share)) for share in self.shares]
+        shares, each = zip(*(pair for pair in parts if pair[1]), strict=True)
+        return over_shares(self.executor, function, shares, *arguments, each=each)
+
+
+def _gather(aligned: Sequence[AlignedShare]) -> tuple[Alignments, dict[str, str]]:
+    """Return all alignments, and why other utterances have none."""
+    failures = {key: why for share in aligned for key, why in share.failures.items()}
+    alignments = {key: found for share in aligned for key, found in share.alignments.items()}
+    if not aligned:
+        raise ValueError("there are no utterances to align: a corpus has one at least")
+    if not alignments:
+        key, why = next(iter(failures.items()))
+        raise ValueError(
+            f"none of {len(failures)} utterances could be aligned to its words; the first is "
+            f"{key}: {why}. Do the transcripts belong to these recordings?"
+        )
+    return alignments, failures
 
 
 def _part(alignments: Alignments, share: Share) -> Alignments:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from natgrad.run.model_file import read_model, write_model
+from natgrad.run.model_file import ModelFileError, read_model, write_model
 from natgrad.speech.context_labels import ContextLabels
 from natgrad.speech.graph import Graph
 from natgrad.speech.lexicon import Lexicon
@@ -39,6 +41,11 @@ def write_graph(path: Path | str, graph: Graph) -> None:
 def read_graph(path: Path | str) -> Graph:
     """Read a graph; raise ModelFileError, which names the file, if it is not one."""
     model = read_model(path)
+    if set(model.tensors) != set(ARRAYS):
+        raise ModelFileError(
+            f"{path} is not a graph: it has {', '.join(sorted(model.tensors)) or 'no arrays'}; "
+            f"expected {', '.join(sorted(ARRAYS))}"
+        )
     arrays = {name: model.tensors[name].numpy() for name in ARRAYS}
     return Graph(start=model.description["start"], **arrays)
 
@@ -72,7 +79,10 @@ def hash_of(
     silence = (lexicon.silence, lexicon.silence_probability)
     for text in (*lexicon.pronunciations, silence, *grammar.vocabulary, *words, *phones.symbols):
         digest.update(f"{text!r}\n".encode())
-    for array in (*costs, *(part for table in grammar.orders for part in vars(table).values())):
+    arrays: list[NDArray[Any]] = [*costs]
+    for table in grammar.orders:
+        arrays += [table.ngrams, table.log_prob, table.backoff]
+    for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).data)
     left, right = np.indices((len(phones),) * 2, dtype=np.int32).reshape(2, -1)
     for phone in range(1, len(phones)):

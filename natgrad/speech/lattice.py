@@ -10,10 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.lattice_paths import best_way, bound_arcs, count_oracle_errors, find_n_best
+from natgrad.speech.lattice_n_best import find_n_best
+from natgrad.speech.lattice_oracle import count_oracle_errors
+from natgrad.speech.lattice_paths import best_way, bound_arcs
 from natgrad.speech.lattice_posteriors import StatePosteriors, arc_posteriors, merge_by_state
 
 __all__ = ["Lattice", "Oracle", "Path"]
+
+ROUNDOFF = 1e-9  # relative, of costs along one path that were added up in another order
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -139,7 +143,7 @@ class Lattice:
         final = self.final_costs(lm_scale)
         through, ending, best = bound_arcs(self.source, self.target, costs, final)
         # The arcs of the best path differ from the best by roundoff, and must not be lost.
-        limit = best + beam + 1e-9 * (1.0 + abs(best))
+        limit = best + beam + ROUNDOFF * (1.0 + abs(best))
         return self._part(through <= limit, ending <= limit)
 
     def _part(self, arcs: NDArray[np.bool_], endings: NDArray[np.bool_]) -> Lattice:

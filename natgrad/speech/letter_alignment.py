@@ -62,7 +62,7 @@ def align_letters(words: Sequence[Spoken], num_iterations: int = NUM_ITERATIONS)
     log_likelihoods = []
     for _ in range(num_iterations):
         counts = np.zeros_like(probabilities)
-        log_likelihoods.append(float(_expect(coded.arrays, probabilities, counts)))
+        log_likelihoods.append(_expect(coded.arrays, probabilities, counts))
         probabilities = counts / max(float(counts.sum()), 1e-300)
     best = _share_out(coded.arrays, probabilities)
     used, numbers = np.unique(best[best >= 0], return_inverse=True)
@@ -77,15 +77,15 @@ def align_letters(words: Sequence[Spoken], num_iterations: int = NUM_ITERATIONS)
 
 
 class _Words(NamedTuple):
-    """Words as numbers of letters, sounds, and pairs of sounds, one word after another."""
+    """Words as numbers of letters and sounds, one word after another.
 
-    letter: Ints
+    The graphone of letter i with n sounds from sound j has number letter[i] + said[n, j].
+    """
+
+    letter: NDArray[np.int64]
     letter_first: Ints  # (words + 1,) where each word begins
-    sound: Ints
+    said: NDArray[np.int64]  # (3, sounds + 1)
     sound_first: Ints
-    sound_pair: Ints  # that of each sound and the next; -1 at the last of a word
-    num_sounds: int
-    num_pairs: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,19 +120,21 @@ def _encode(words: Sequence[Spoken]) -> _Coded:
     sounds, sound, sound_first = _number([said for _, said in words])
     has_next = np.ones(len(sound), dtype=np.bool_)
     has_next[sound_first[1:][np.diff(sound_first) > 0] - 1] = False
-    codes = sound.astype(np.int64) * len(sounds) + np.append(sound[1:], np.int32(0))[: len(sound)]
+    codes = sound * len(sounds) + np.append(sound[1:], np.int64(0))[: len(sound)]
     pairs, pair_numbers = np.unique(codes[has_next], return_inverse=True)
-    sound_pair = np.full(len(sound), -1, dtype=np.int32)
-    sound_pair[has_next] = pair_numbers
-    arrays = _Words(letter, letter_first, sound, sound_first, sound_pair, len(sounds), len(pairs))
+    said = np.zeros((MOST_SOUNDS + 1, len(sound) + 1), dtype=np.int64)
+    said[1, :-1] = 1 + sound
+    said[2, :-1][has_next] = 1 + len(sounds) + pair_numbers
+    per_letter = 1 + len(sounds) + len(pairs)
+    arrays = _Words(letter * per_letter, letter_first, said, sound_first)
     return _Coded(letters, sounds, pairs, arrays)
 
 
-def _number(sequences: Sequence[Sequence[str]]) -> tuple[list[str], Ints, Ints]:
+def _number(sequences: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.int64], Ints]:
     """The different names, their numbers in all sequences, and where each sequence begins."""
     names = sorted({name for sequence in sequences for name in sequence})
     number = {name: n for n, name in enumerate(names)}
-    flat = np.array([number[name] for sequence in sequences for name in sequence], dtype=np.int32)
+    flat = np.array([number[name] for sequence in sequences for name in sequence], dtype=np.int64)
     ends = np.cumsum([0, *(len(sequence) for sequence in sequences)])
     return names, flat, ends.astype(np.int32)
 
@@ -140,19 +142,8 @@ def _number(sequences: Sequence[Sequence[str]]) -> tuple[list[str], Ints, Ints]:
 # -- compiled ----------------------------------------------------------------------------------
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _graphone(words, at_letter, at_sound, num_said):  # type: ignore[no-untyped-def]
-    """The number of the graphone of a letter with the `num_said` sounds that begin at one."""
-    number = words.letter[at_letter] * (1 + words.num_sounds + words.num_pairs)
-    if num_said == 1:
-        return number + 1 + words.sound[at_sound]
-    if num_said == 2:
-        return number + 1 + words.num_sounds + words.sound_pair[at_sound]
-    return number
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _expect(words, probabilities, counts):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _expect(words: _Words, probabilities: Floats, counts: Floats) -> float:
     """Add to `counts` how often each graphone is expected; return the log-likelihood."""
     total = 0.0
     for word in range(len(words.letter_first) - 1):
@@ -168,25 +159,25 @@ def _expect(words, probabilities, counts):  # type: ignore[no-untyped-def]
         for i in range(num_letters):
             for j in range(num_sounds + 1):
                 if before[i, j] > 0.0:
-                    for said in range(min(MOST_SOUNDS, num_sounds - j) + 1):
-                        g = _graphone(words, l0 + i, s0 + j, said)
-                        before[i + 1, j + said] += before[i, j] * probabilities[g]
+                    for n in range(min(MOST_SOUNDS, num_sounds - j) + 1):
+                        g = words.letter[l0 + i] + words.said[n, s0 + j]
+                        before[i + 1, j + n] += before[i, j] * probabilities[g]
         whole = before[num_letters, num_sounds]
         if whole <= 0.0 or num_letters == 0:
             continue
         total += np.log(whole)
         for i in range(num_letters - 1, -1, -1):
             for j in range(num_sounds + 1):
-                for said in range(min(MOST_SOUNDS, num_sounds - j) + 1):
-                    g = _graphone(words, l0 + i, s0 + j, said)
-                    rest = probabilities[g] * after[i + 1, j + said]
+                for n in range(min(MOST_SOUNDS, num_sounds - j) + 1):
+                    g = words.letter[l0 + i] + words.said[n, s0 + j]
+                    rest = probabilities[g] * after[i + 1, j + n]
                     after[i, j] += rest
                     counts[g] += before[i, j] * rest / whole
     return total
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _share_out(words, probabilities):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _share_out(words: _Words, probabilities: Floats) -> NDArray[np.int64]:
     """The graphone of each letter in the most likely sequence of each word; -1 if there is none."""
     result = np.full(len(words.letter), -1, dtype=np.int64)
     for word in range(len(words.letter_first) - 1):
@@ -198,15 +189,15 @@ def _share_out(words, probabilities):  # type: ignore[no-untyped-def]
         best[0, 0] = 1.0
         for i in range(num_letters):
             for j in range(num_sounds + 1):
-                for said in range(min(MOST_SOUNDS, num_sounds - j) + 1):
-                    g = _graphone(words, l0 + i, s0 + j, said)
-                    if best[i, j] * probabilities[g] > best[i + 1, j + said]:
-                        best[i + 1, j + said] = best[i, j] * probabilities[g]
-                        taken[i + 1, j + said] = said
+                for n in range(min(MOST_SOUNDS, num_sounds - j) + 1):
+                    g = words.letter[l0 + i] + words.said[n, s0 + j]
+                    if best[i, j] * probabilities[g] > best[i + 1, j + n]:
+                        best[i + 1, j + n] = best[i, j] * probabilities[g]
+                        taken[i + 1, j + n] = n
         if best[num_letters, num_sounds] > 0.0:
             j = num_sounds
             for i in range(num_letters, 0, -1):
-                said = taken[i, j]
-                j -= said
-                result[l0 + i - 1] = _graphone(words, l0 + i - 1, s0 + j, said)
+                n = taken[i, j]
+                j -= n
+                result[l0 + i - 1] = words.letter[l0 + i - 1] + words.said[n, s0 + j]
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from natgrad.speech.phones import PhoneSet
 from natgrad.speech.symbols import EPSILON
@@ -203,6 +203,7 @@ class Lexicon:
         return replace(self, pronunciations=ways)
 
 
+@lru_cache(maxsize=1000)  # as the same few sounds are in every word
 def complain_about_name(name: str, what: str) -> str | None:
     """Return why a word or sound cannot have a name, or None if it can."""
     if not name or name.split() != [name]:

@@ -19,7 +19,7 @@ from natgrad.speech.lexicon import (
 __all__ = ["read_cmudict", "read_lexicon", "write_lexicon"]
 
 VARIANT = re.compile(r"(.+)\((\d+)\)")  # WORD(2), as Sphinx writes further pronunciations
-STRESS = re.compile(r"(?<=[A-Z])[0-2]$")
+STRESSES = "012"
 CMUDICT_COMMENT = ";;;"
 
 
@@ -113,7 +113,7 @@ def read_cmudict(path: str | Path, stress: bool = False) -> Lexicon:
         else:
             word, sounds = _without_variant(fields[0]), fields[1:]
         if not stress:
-            sounds = [STRESS.sub("", sound) for sound in sounds]
+            sounds = [sound.rstrip(STRESSES) or sound for sound in sounds]
         way = Pronunciation(word, tuple(sounds))
         if complaint := complain_about(way) or _complain_about_names(way, None):
             raise LexiconError(f"{path}, line {number}: {complaint}")

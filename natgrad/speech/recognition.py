@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.corpus import Item, Share, SpeakerTransforms
+from natgrad.speech.corpus import Item, Scorer, Share, SpeakerTransforms
 from natgrad.speech.decoder import Decoder, DecoderOptions, DecodingError
 from natgrad.speech.front_end import FrontEnd
 from natgrad.speech.gmm_passes import estimate_transforms
@@ -26,8 +26,6 @@ __all__ = [
     "recognise",
     "recognise_by_speaker",
 ]
-
-Scorer = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,10 @@ def recognise(
 ) -> RecognisedShare:
     """Recognise a share's utterances (or some of them)."""
     result = RecognisedShare()
-    decoder = Decoder(_search_graph(one_pass.graph, pdf_of_label.tobytes()), one_pass.options)
+    file = one_pass.graph.stat()
+    version = (file.st_ino, file.st_mtime_ns)
+    graph = _search_graph(one_pass.graph, version, pdf_of_label.tobytes())
+    decoder = Decoder(graph, one_pass.options)
     for item, features in share.read(front_end, transforms, items):
         began = time.perf_counter()
         try:
@@ -137,6 +138,9 @@ def recognise_by_speaker(
 
 
 @lru_cache(maxsize=2)
-def _search_graph(path: Path, pdf_of_label: bytes) -> SearchGraph:
-    """Read a graph once in each process: it may take a second, and much memory."""
+def _search_graph(path: Path, version: tuple[int, int], pdf_of_label: bytes) -> SearchGraph:
+    """Read a graph once in each process: it may take a second, and much memory.
+
+    Its version is asked for so that another one that was written in its place is read too.
+    """
     return SearchGraph.of(read_graph(path), np.frombuffer(pdf_of_label, dtype=np.int32))

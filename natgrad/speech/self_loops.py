@@ -69,37 +69,61 @@ array([inf,  0.,  0.], dtype=float32))
         label=np.concatenate([loop_label, nothing, label]),
         word=np.concatenate([np.zeros(len(stays), np.int32), nothing, graph.word[arcs]]),
         weight=np.concatenate([costs.stay[loop_label], nothing, leave_weight]),
-        target=np.concatenate([stays, entries.main[entries.state[before]], entries.of_arc[arcs]]),
+        target=np.concatenate([stays, entries.state[before], entries.of_arc[arcs]]),
         final=final,
-        start=int(entries.main[graph.start]),
+        start=graph.start,
     )
 
 
 class _Entries(NamedTuple):
-    """The new states: one for each label that an old state is entered with, and perhaps for 0."""
+    """The new states: one for each label that an old state is entered with, and perhaps for 0.
+
+    An old state's first entry has its number, the others have numbers after those of all old ones.
+    """
 
     state: Places  # the old state
     label: Places
-    is_left: NDArray[np.bool_]  # by the old state's arcs; or by an epsilon arc to its main entry
-    main: Places  # for each old state, its first entry
+    is_left: NDArray[np.bool_]  # by the old state's arcs; or by an epsilon arc to its first entry
     of_arc: Places  # for each old arc, the entry that it leads to
 
     @staticmethod
     def of(graph: Graph, num_labels: int) -> _Entries:
-        keys = graph.target.astype(np.int64) * num_labels + graph.label
-        entries = np.unique(np.append(keys, graph.start * num_labels))
-        num_entries = np.bincount(entries // num_labels, minlength=graph.num_states)
-        with_label = np.bincount(
-            entries // num_labels, entries % num_labels > 0, minlength=graph.num_states
-        )
-        arcs_if_copied = (num_entries - 1) * np.diff(graph.first_arc)
-        is_whole = (num_entries <= 1) | (arcs_if_copied <= with_label)
-        entries = np.union1d(entries, np.flatnonzero(~is_whole) * num_labels)
-        state, label = entries // num_labels, entries % num_labels
-        main = np.searchsorted(entries, np.arange(graph.num_states) * num_labels)
+        label = np.zeros(graph.num_states, np.int64)
+        label[graph.target] = graph.label
+        label[graph.start] = 0
+        differs = label[graph.target] != graph.label
+        is_split = np.zeros(graph.num_states, np.bool_)
+        is_split[graph.target[differs]] = True
+
+        # Only few states are split, so only their arcs are sorted.
+        arcs = np.flatnonzero(is_split[graph.target])
+        keys_of_arcs = graph.target[arcs].astype(np.int64) * num_labels + graph.label[arcs]
+        begins = [graph.start * num_labels] if is_split[graph.start] else []
+        keys = np.unique(np.append(keys_of_arcs, begins).astype(np.int64))
+        is_copied = _takes_no_more_arcs_copied(graph, keys, num_labels)
+        keys = np.union1d(keys, np.flatnonzero(is_split & ~is_copied) * num_labels)
+        state = keys // num_labels
+        is_first = np.diff(state, prepend=-1) > 0
+        number = np.where(is_first, state, graph.num_states - 1 + np.cumsum(~is_first))
+        label[state[is_first]] = keys[is_first] % num_labels
+        more = state[~is_first]
+        of_arc = graph.target.astype(np.int64)
+        of_arc[arcs] = number[np.searchsorted(keys, keys_of_arcs)]
         return _Entries(
-            state, label, is_whole[state] | (label == 0), main, np.searchsorted(entries, keys)
+            state=np.append(np.arange(graph.num_states), more),
+            label=np.append(label, keys[~is_first] % num_labels),
+            is_left=np.append(np.ones(graph.num_states, np.bool_), is_copied[more]),
+            of_arc=of_arc,
         )
+
+
+def _takes_no_more_arcs_copied(graph: Graph, keys: Places, num_labels: int) -> NDArray[np.bool_]:
+    """Return for each state whether copies of it need no more arcs than epsilon arcs would."""
+    state, has_label = keys // num_labels, keys % num_labels > 0
+    num_copies = np.bincount(state, minlength=graph.num_states)
+    num_epsilons = np.bincount(state, has_label, minlength=graph.num_states)
+    no_more: NDArray[np.bool_] = (num_copies - 1) * np.diff(graph.first_arc) <= num_epsilons
+    return no_more
 
 
 def _ranges(first: Places, counts: Places) -> Places:

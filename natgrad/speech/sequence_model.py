@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ __all__ = ["SequenceModel", "estimate_sequences"]
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
-LARGEST_DISCOUNT_SHARE = 0.95  # of a count of 1, where too few counts tell what it should be
+DISCOUNTS_OF_LITTLE_DATA = (0.0, 0.5, 1.0, 1.5)  # where counts do not tell what they should be
 
 
 class SequenceModel(NamedTuple):
@@ -42,17 +43,22 @@ class SequenceModel(NamedTuple):
     shorter: Ints  # (S,)
     backoff: NDArray[np.float32]  # (S,) natural logarithm
 
+    def follow(self, state: int, item: int) -> tuple[float, int]:
+        """Return the log-probability of an item at a state, and the state after it."""
+        total = 0.0
+        while True:
+            begin, end = self.first_arc[state], self.first_arc[state + 1]
+            arc = int(begin + np.searchsorted(self.item[begin:end], item))
+            if arc < end and self.item[arc] == item:
+                return total + float(self.log_prob[arc]), int(self.target[arc])
+            total, state = total + float(self.backoff[state]), int(self.shorter[state])
+
     def log_probability(self, sequence: Iterable[int]) -> float:
         """Return the log-probability of a whole sequence."""
         total, state = 0.0, self.start
         for item in (*sequence, self.num_items - 1):
-            while True:
-                begin, end = self.first_arc[state], self.first_arc[state + 1]
-                arc = int(begin + np.searchsorted(self.item[begin:end], item))
-                if arc < end and self.item[arc] == item:
-                    break
-                total, state = total + float(self.backoff[state]), int(self.shorter[state])
-            total, state = total + float(self.log_prob[arc]), int(self.target[arc])
+            log, state = self.follow(state, item)
+            total += log
         return total
 
 
@@ -67,14 +73,31 @@ class _Order:
 
 
 def estimate_sequences(sequences: Sequence[Ints], num_items: int, order: int) -> SequenceModel:
-    """Estimate a model of sequences of the items 0 to before `num_items`, which then is the end."""
-    orders = _count(sequences, num_items, order)
+    """Estimate a model of sequences of the items 0 to before `num_items`, which then is the end.
+
+    >>> model = estimate_sequences([np.array([0, 1, 0], dtype=np.int32)] * 3, 2, order=2)
+    >>> model.log_probability([0, 1, 0]) > model.log_probability([1, 0, 1])
+    True
+
+    Raises:
+        ValueError: an item is in none of the sequences, or is not in that range.
+    """
+    if order < 1:
+        raise ValueError(f"order is {order}; expected at least 1")
+    found = np.unique(np.concatenate([np.zeros(0, dtype=np.int32), *sequences]))
+    if found.tolist() != list(range(num_items)):
+        raise ValueError(
+            f"the {len(sequences)} sequences have {len(found)} different items; expected each of "
+            f"0 to {num_items - 1}, and no others"
+        )
+    longest = max(len(sequence) for sequence in sequences) + 2  # with its beginning and end
+    orders = _count(sequences, num_items, min(order, longest))
     probabilities, backoffs = _smooth(orders, num_items)
     return _automaton(orders, probabilities, backoffs, num_items)
 
 
 def _count(sequences: Sequence[Ints], num_items: int, order: int) -> list[_Order]:
-    """List the n-grams of each order from 1. The item before a sequence has number num_items + 1."""
+    """List the n-grams of each order from 1; what comes before a sequence is num_items + 1."""
     end, begin = num_items, num_items + 1
     tokens = np.concatenate([np.concatenate([[begin], s, [end]]) for s in sequences])
     lengths = np.array([len(sequence) + 2 for sequence in sequences])
@@ -109,22 +132,23 @@ def _with_continuations(grams: _Order, starts: NDArray[np.bool_], above: _Order 
 
 
 def _discounts(counts: NDArray[np.int64]) -> Floats:
-    """(4,) what is taken from counts of 0, 1, 2, and 3 or more."""
-    n1, n2, n3, n4 = (float(np.sum(counts == c)) for c in (1, 2, 3, 4))
-    y = n1 / max(n1 + 2.0 * n2, 1.0)
-    raw = [
-        1.0 - 2.0 * y * n2 / max(n1, 1.0),
-        2.0 - 3.0 * y * n3 / max(n2, 1.0),
-        3.0 - 4.0 * y * n4 / max(n3, 1.0),
-    ]
-    limits = [LARGEST_DISCOUNT_SHARE * c for c in (1, 2, 3)]
-    return np.array(
-        [0.0, *(min(max(d, 0.05), limit) for d, limit in zip(raw, limits, strict=True))]
-    )
+    """(4,) what is taken from counts of 0, 1, 2, and 3 or more.
+
+    With n_c the number of n-grams that have count c, that is c - (c + 1) n_(c+1) / n_c y, with
+    y = n_1 / (n_1 + 2 n_2).
+    """
+    n = [float(np.sum(counts == c)) for c in (1, 2, 3, 4)]
+    if min(n) == 0.0:
+        return np.array(DISCOUNTS_OF_LITTLE_DATA)
+    y = n[0] / (n[0] + 2.0 * n[1])
+    discounts = [c - (c + 1) * y * n[c] / n[c - 1] for c in (1, 2, 3)]
+    if not all(0.0 < discount < c for c, discount in enumerate(discounts, start=1)):
+        return np.array(DISCOUNTS_OF_LITTLE_DATA)
+    return np.array([0.0, *discounts])
 
 
 def _smooth(orders: list[_Order], num_items: int) -> tuple[list[Floats], list[Floats]]:
-    """For each order, p(last item | rest); and for each of its histories, what backing off costs."""
+    """For each order, p(last item | rest); and b(h) of all its histories."""
     probabilities: list[Floats] = []
     backoffs: list[Floats] = []
     lower: Floats = np.full(1, 1.0 / (num_items + 1))
@@ -150,7 +174,7 @@ def _automaton(
     """Make a state of each n-gram that something follows; and arcs of all."""
     has_arcs = [
         np.bincount(above.history, minlength=len(grams.item)) > 0
-        for grams, above in zip(orders[:-1], orders[1:], strict=True)
+        for grams, above in pairwise(orders)
     ]
     state_of = [np.zeros(1, dtype=np.int64)]
     num_states = 1
@@ -174,7 +198,7 @@ def _automaton(
             items.append(grams.item)
             logs.append(np.log(probabilities[n]))
             targets.append(after)
-    start = int(state_of[1][orders[0].item == num_items + 1][0])
+    start = int(targets[0][orders[0].item == num_items + 1][0])
     keep = np.concatenate(items) <= num_items
     source = np.concatenate(sources)[keep]
     first_arc = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=num_states))])

@@ -18,10 +18,8 @@ _RULES = (
     (r"(?<=[A-Z]{2})OUR(?![CDGNT])", "OR"),  # HONOUR, FAVOURITE
     (r"(?<=[A-Z]{2})IS" + _VERB, "IZ"),  # REALISE
     (r"(?<=[A-Z]{2}L)YS" + _VERB, "YZ"),  # ANALYSE
-    (r"(?<=[A-Z][AEIOU])LL(?=(?:ED|ING|INGS|ER|ERS|OR|ORS|OUS|OUSLY|ERY|IST|ISTS|EN)$)", "L"),
-    (r"(?<=[A-Z][AEIOU])L(?=(?:NESS|FUL|FULLY|FULNESS|MENT|MENTS)$|$)", "LL"),  # FULNESS, ENROL
-    (r"(?<=[A-Z]{2}[IO])([PST])\1(?=(?:ED|ING|ER|ERS)$)", r"\1"),  # WORSHIPPED
-    (r"(?<=[A-Z]{2}[IO])([PST])(?=(?:ED|ING|ER|ERS)$)", r"\1\1"),  # WORSHIPING
+    (r"(?<=[A-Z]{2}[AEIOU])LL(?=(?:ED|ING|INGS|ER|ERS|OR|ORS|OUS|OUSLY|ERY|IST|ISTS|EN)$)", "L"),
+    (r"(?<=[A-Z][AEIOU])L(?=(?:NESS|FUL|FULLY|FULNESS|MENT|MENTS)$)", "LL"),  # FULNESS
     (r"(?<=[A-Z]{2}[BCDGTVP])RE(?=(?:S|LY|'S)?$)", "ER"),  # CENTRE, SOMBRELY
     (r"(?<=[A-Z]{2}[BCDGTVP])RED$", "ERED"),  # CENTRED
     (r"(?<=[A-Z]{2})ENC(?=(?:E|ES|ELESS)$)", "ENS"),  # PRETENCE
@@ -48,8 +46,10 @@ _RULES = (
     (r"STOREY", "STORY"),
     (r"SULPH", "SULF"),
     (r"MANOEUV", "MANEUV"),
-    (r"(?<=[A-Z])[AO]E(?=[A-Z]{2})", "E"),  # FOETUS
-    (r"^[AO]E(?=[A-Z]{3})", "E"),  # AEON
+    # Not every AE and OE: among names, one in eight sounds as E alone does.
+    (r"^AE(?=ON|STHE)", "E"),
+    (r"^(F|PR|D)[AO]E(?=TUS|TAL|FECT|MON)", r"\1E"),
+    (r"(P|DI|CH)AE(?=D|V|O)", r"\1E"),  # ENCYCLOPAEDIA, MEDIAEVAL, ARCHAEOLOGY
     (r"(?<=[A-Z]{3}S)T$", "SED"),  # EXPREST
 )
 RULES = tuple((re.compile(pattern), change) for pattern, change in _RULES)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+from natgrad.speech.sequence_model import SequenceModel
 
 __all__ = ["search_sounds"]
 
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _follow(model, state, item):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _follow(model: SequenceModel, state: int, item: int) -> tuple[float, int]:
     """The log-probability of an item at a state, and the state after it."""
     total = 0.0
     while True:
@@ -29,8 +35,8 @@ def _follow(model, state, item):  # type: ignore[no-untyped-def]
         state = model.shorter[state]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _merge(group, score):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _merge(group: NDArray[np.uint64], score: Floats) -> tuple[Longs, Floats]:
     """Where the best of each group is, best group first; and the summed scores, in that order."""
     order = np.argsort(group, kind="mergesort")
     best = np.empty(len(order), np.int64)
@@ -55,8 +61,15 @@ def _merge(group, score):  # type: ignore[no-untyped-def]
     return best[by_total], total[by_total]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def search_sounds(candidates, candidate_first, sounds_of, model, width, beam):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def search_sounds(
+    candidates: Ints,
+    candidate_first: Ints,
+    sounds_of: Ints,
+    model: SequenceModel,
+    width: int,
+    beam: float,
+) -> tuple[Floats, Longs]:
     """Find the most likely sounds of a word, letter by letter in the order of the model.
 
     The graphones of letter i are candidates[candidate_first[i]] to before that of i + 1, and
@@ -103,8 +116,8 @@ def search_sounds(candidates, candidate_first, sounds_of, model, width, beam):  
     return totals, _trace_back(parents, graphones, kept)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _trace_back(parents, graphones, last):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _trace_back(parents: Longs, graphones: Longs, last: Longs) -> Longs:
     rows = np.empty((len(last), len(parents)), np.int64)
     for row in range(len(last)):
         h = last[row]

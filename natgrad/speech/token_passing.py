@@ -13,15 +13,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from natgrad.speech.beams import Beams, choose_cutoff
 from natgrad.speech.search_graph import SearchArrays
 
 __all__ = [
     "LINK",
-    "Beams",
     "Buffers",
     "FrameCounts",
     "Tokens",
     "begin",
+    "make_buffers",
     "make_tokens",
     "pass_frame",
 ]
@@ -43,16 +44,6 @@ LINK = np.dtype(
 )
 FULL = -1  # instead of a number of tokens: the buffers are too small for this frame
 LINKS_PER_TOKEN = 4  # that there is room for
-EXTRA_BEAM = 0.5  # where the number of tokens sets the cutoff, the next frame gets this much more
-
-
-class Beams(NamedTuple):
-    """What is kept: see DecoderOptions."""
-
-    beam: float
-    max_active: int
-    min_active: int
-    lattice_beam: float
 
 
 class Tokens(NamedTuple):
@@ -136,7 +127,39 @@ def pass_frame(
     `acoustic` and `scaled` are the frame's cost of each pdf, without and with its scale.
     token_of_state[s] is base + the number of state s's token; anything less, and it has none.
     """
-    cutoff, beam = _choose_cutoff(now.cost, num_now, beams, buffers.sorting)
+    cutoff, beam = choose_cutoff(now.cost, num_now, beams, buffers.sorting)
+    bounds = (cutoff, beam, beams.lattice_beam)
+    num_made, num_emitting, limit = _emit(
+        graph, token_of_state, base, bounds, now, num_now, acoustic, scaled, after, buffers
+    )
+    if num_made == FULL:
+        return FrameCounts(FULL, 0, 0, len(after.state))
+    num_made, num_links = _close(
+        graph, token_of_state, base, num_made, num_emitting, limit, after, buffers
+    )
+    if num_made == FULL:
+        return FrameCounts(FULL, 0, 0, len(after.state))
+    return _keep(num_made, num_emitting, num_links, limit, beams.lattice_beam, after, buffers)
+
+
+@njit(cache=True)
+def _emit(
+    graph: SearchArrays,
+    token_of_state: Ints,
+    base: int,
+    bounds: tuple[float, float, float],
+    now: Tokens,
+    num_now: int,
+    acoustic: Floats,
+    scaled: Floats,
+    after: Tokens,
+    buffers: Buffers,
+) -> tuple[int, int, float]:
+    """Follow emitting arcs; return the number of tokens (or FULL), of links, and a cost limit.
+
+    The limit is the best cost plus the beam: it falls as better tokens are met.
+    """
+    cutoff, beam, lattice_beam = bounds
     least = np.float64(scaled.min())
     limit = _estimate_limit(graph, now, num_now, scaled, beam)
     num_made = 0
@@ -158,7 +181,7 @@ def pass_frame(
             there = token_of_state[record.target] - base
             if there < 0:
                 if num_made == len(after.state):
-                    return FrameCounts(FULL, 0, 0, len(after.state))
+                    return FULL, 0, limit
                 there = num_made
                 num_made += 1
                 token_of_state[record.target] = base + there
@@ -166,10 +189,10 @@ def pass_frame(
                 after.cost[there] = total
             elif total < after.cost[there]:
                 after.cost[there] = total
-            elif total > after.cost[there] + beams.lattice_beam:
+            elif total > after.cost[there] + lattice_beam:
                 continue
             if num_links == len(buffers.links):
-                return FrameCounts(FULL, 0, 0, len(after.state))
+                return FULL, 0, limit
             link = buffers.links[num_links]
             link.source = token
             link.target = there
@@ -177,13 +200,7 @@ def pass_frame(
             link.acoustic = acoustic[record.pdf]
             buffers.through[num_links] = total
             num_links += 1
-    num_emitting = num_links
-    num_made, num_links = _close(
-        graph, token_of_state, base, num_made, num_links, limit, after, buffers
-    )
-    if num_made == FULL:
-        return FrameCounts(FULL, 0, 0, len(after.state))
-    return _keep(num_made, num_emitting, num_links, limit, beams.lattice_beam, after, buffers)
+    return num_made, num_links, limit
 
 
 @njit(cache=True)
@@ -309,51 +326,3 @@ def _keep(
     if num_links == num_emitting:
         num_kept_emitting = num_kept
     return FrameCounts(num_tokens, num_kept_emitting, num_kept - num_kept_emitting, num_made)
-
-
-@njit(cache=True)
-def _choose_cutoff(
-    cost: Doubles, num_tokens: int, beams: Beams, sorting: Doubles
-) -> tuple[float, float]:
-    """Return the cost above which tokens are not passed on, and the beam for the next frame."""
-    if num_tokens <= beams.min_active:
-        return np.inf, np.inf
-    best = np.inf
-    for token in range(num_tokens):
-        best = min(best, cost[token])
-    num_within = 0
-    for token in range(num_tokens):
-        num_within += cost[token] <= best + beams.beam
-    if num_within > beams.max_active:
-        cutoff = _select(cost, num_tokens, beams.max_active - 1, sorting)
-        return cutoff, min(cutoff - best + EXTRA_BEAM, beams.beam)
-    if num_within < beams.min_active:
-        cutoff = _select(cost, num_tokens, beams.min_active - 1, sorting)
-        return cutoff, cutoff - best + EXTRA_BEAM
-    return best + beams.beam, beams.beam
-
-
-@njit(cache=True)
-def _select(cost: Doubles, num_tokens: int, rank: int, sorting: Doubles) -> float:
-    """Return the cost that `rank` others are not above."""
-    sorting[:num_tokens] = cost[:num_tokens]
-    low, high = 0, num_tokens - 1
-    while low < high:
-        pivot = sorting[(low + high) // 2]
-        left, right = low, high
-        while left <= right:
-            while sorting[left] < pivot:
-                left += 1
-            while sorting[right] > pivot:
-                right -= 1
-            if left <= right:
-                sorting[left], sorting[right] = sorting[right], sorting[left]
-                left += 1
-                right -= 1
-        if rank <= right:
-            high = right
-        elif rank >= left:
-            low = left
-        else:
-            break
-    return float(sorting[rank])

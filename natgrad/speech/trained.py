@@ -43,7 +43,9 @@ class Trained:
         """Write all of it in a directory, which is made if need be."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        if self.transforms is not None:
+        if self.transforms is None:
+            (directory / TRANSFORMS).unlink(missing_ok=True)  # of another model
+        else:
             write_transforms(directory / TRANSFORMS, self.transforms)
         write_alignments(directory / ALIGNMENTS, self.alignments, self.failures)
         self.model.write(directory / MODEL)

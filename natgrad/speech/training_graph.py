@@ -61,7 +61,7 @@ class TrainingGraphs:
                 "an utterance without words has no training graph: give it a transcript, or "
                 "leave it out"
             )
-        network = PhoneNetwork.of_silence(*self._silence)
+        network = _PhoneNetwork.of_silence(*self._silence)
         for word in words:
             network.add_word(*self._word(word))
         return _expand(network, self._labels, self._costs)
@@ -97,7 +97,7 @@ class TrainingGraphs:
 
 
 @dataclass
-class PhoneNetwork:
+class _PhoneNetwork:
     """The phones of an utterance, numbered in topological order, and which may follow which.
 
     Node 0 is the start, and no phone.
@@ -111,9 +111,9 @@ class PhoneNetwork:
     last: list[tuple[int, float]] = field(default_factory=list)  # nodes to go on from, with costs
 
     @staticmethod
-    def of_silence(silence_phone: int, silence_costs: SilenceCosts) -> PhoneNetwork:
+    def of_silence(silence_phone: int, silence_costs: SilenceCosts) -> _PhoneNetwork:
         """Return the network of no words: there may be silence."""
-        network = PhoneNetwork(silence_phone, silence_costs)
+        network = _PhoneNetwork(silence_phone, silence_costs)
         network._end_word([network._add_node(NO_PHONE)])
         return network
 
@@ -160,7 +160,7 @@ class _Step(NamedTuple):
     cost: float
 
 
-def _copy_per_context(network: PhoneNetwork, depends_on_context: bool) -> list[_Copy]:
+def _copy_per_context(network: _PhoneNetwork, depends_on_context: bool) -> list[_Copy]:
     phone = network.phone
     if not depends_on_context:
         return [_Copy(node, NO_PHONE, NO_PHONE) for node in range(1, len(phone))]
@@ -180,7 +180,7 @@ def _copy_per_context(network: PhoneNetwork, depends_on_context: bool) -> list[_
     ]
 
 
-def _steps(network: PhoneNetwork, copies: Sequence[_Copy], depends: bool) -> list[_Step]:
+def _steps(network: _PhoneNetwork, copies: Sequence[_Copy], depends: bool) -> list[_Step]:
     phone, word = network.phone, network.word
     entered: dict[tuple[int, int], list[int]] = {}
     for number, copy in enumerate(copies):
@@ -198,7 +198,7 @@ def _steps(network: PhoneNetwork, copies: Sequence[_Copy], depends: bool) -> lis
     return steps
 
 
-def _expand(network: PhoneNetwork, labels: ContextLabels, costs: TransitionCosts) -> Graph:
+def _expand(network: _PhoneNetwork, labels: ContextLabels, costs: TransitionCosts) -> Graph:
     """Give each phone its states, in a row; state 0 is the start."""
     depends = labels.tree.context_width > 1
     copies = _copy_per_context(network, depends)

@@ -1,23 +1,21 @@
-"""The demo in miniature: four runs from the same speech, a table, and nothing done twice."""
+"""Four runs from the examples of one recipe, a table, and nothing done twice."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from natgrad.data import Block, open_examples
+from natgrad.data import open_examples
 from natgrad.recipes import demo
 from natgrad.recipes.demo import RUNS, Result
-from natgrad.recipes.demo_speech import HELD_OUT_VOICES, TRAINING_VOICES
-from natgrad.recipes.train import EngineConfig
 from natgrad.run.events import read_events
-
-NUM_UTTERANCES, NUM_HELD_OUT = 60, 6  # so many have every phone
+from tests.recipes.small_demo import INLINE, SmallDemo, small_demo
 
 
 @dataclass
@@ -25,6 +23,7 @@ class Demo:
     directory: Path
     runs: list[Path]
     said: list[str] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 
@@ -36,10 +35,10 @@ def run_demo(directory: Path) -> Demo:
 
     made.runs = demo.main(
         directory,
-        num_utterances=NUM_UTTERANCES,
-        num_held_out=NUM_HELD_OUT,
+        recipe=small_demo(),
         num_epochs=1,
-        engine=EngineConfig("inline"),
+        engine=INLINE,
+        on_stage=made.stages.append,
         follow=follow,
         say=made.said.append,
     )
@@ -47,14 +46,17 @@ def run_demo(directory: Path) -> Demo:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+def made(whole_demo: SmallDemo, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    directory = tmp_path_factory.mktemp("demo") / "moved"
+    shutil.copytree(whole_demo.root, directory)
+    (directory / "stages" / "dnn-examples.json").unlink()  # so this one is to be done again
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "cpu_count", lambda: 1)  # so little speech is made sooner in this process
-        return run_demo(tmp_path_factory.mktemp("demo"))
+        patch.setattr(os, "cpu_count", lambda: 1)
+        return run_demo(directory)
 
 
 def test_every_run_is_complete_and_its_events_are_given_on(made: Demo) -> None:
-    assert made.runs == [made.directory / run.name for run in RUNS]
+    assert made.runs == [made.directory / "compared" / run.name for run in RUNS]
     for run, path in zip(RUNS, made.runs, strict=True):
         assert (path / "final.safetensors").exists()
         given = [event for name, event in made.events if name == run.name]
@@ -72,21 +74,13 @@ def test_all_runs_see_the_same_number_of_samples(made: Demo) -> None:
         )
         for path in made.runs
     ]
-    (examples,) = made.directory.glob("spoken-*")
-    assert set(samples) == {open_examples(examples).num_samples}
+    assert set(samples) == {open_examples(made.directory / "dnn" / "examples").num_samples}
 
 
-def test_validation_is_of_other_speakers(made: Demo) -> None:
-    (directory,) = made.directory.glob("spoken-*")
-    examples = open_examples(directory)
-
-    def voices(path: Path) -> set[str]:
-        return {piece.key.rsplit("-", 2)[0] for piece in Block.read(path).pieces()}
-
-    assert examples.validation is not None
-    assert voices(examples.validation.path) == set(HELD_OUT_VOICES)
-    for block in examples.blocks:
-        assert voices(block.path) <= set(TRAINING_VOICES)
+def test_only_stages_up_to_the_examples_are_done_and_only_those_that_are_not(made: Demo) -> None:
+    done = [event["name"] for event in made.stages if event["event"] == "stage_done"]
+    assert done == ["dnn-examples"]
+    assert not (made.directory / "stages" / "dnn.json").exists()
 
 
 def test_table_has_a_row_per_run(made: Demo) -> None:
@@ -100,7 +94,8 @@ def test_second_call_trains_nothing_and_says_the_same(made: Demo) -> None:
     files = {path: path.stat().st_mtime_ns for path in made.directory.rglob("*.safetensors")}
     again = run_demo(made.directory)
     assert again.said == made.said
-    assert again.events == []
+    assert not again.stages
+    assert not again.events
     assert files == {
         path: path.stat().st_mtime_ns for path in made.directory.rglob("*.safetensors")
     }

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from natgrad.recipes import synthesis
-from natgrad.recipes.synthesis import SILENCE, Utterance, phones_between, speak
+from natgrad.recipes.synthesis import SILENCE, Utterance, phones_between, pronounce, speak
 
 TEXT = "Call four seven nine, and stop at the green sign."
 # With flutter (a state of its own), without, of another kind of synthesis, and of breath alone.
@@ -205,3 +205,25 @@ def test_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 def test_phone_event_has_the_size_of_the_c_structure() -> None:
     pointer = ctypes.sizeof(ctypes.c_void_p)
     assert ctypes.sizeof(synthesis._Event) == 6 * 4 + pointer + 8
+
+
+def test_sounds_of_a_word_do_not_depend_on_the_words_before() -> None:
+    words = ["the", "apple", "o'clock", "anna's"]
+    assert pronounce(words) == [pronounce([word])[0] for word in words]
+
+
+def test_dialects_pronounce_in_their_own_way() -> None:
+    british, american = (pronounce(["car"], dialect)[0] for dialect in ("en", "en-us"))
+    assert british[0] == american[0] == "k"
+    assert british != american
+
+
+def test_sounds_have_no_marks_of_stress() -> None:
+    sounds = {sound for way in pronounce(["seventy", "chocolate", "although"]) for sound in way}
+    assert not any(mark in sound for sound in sounds for mark in "\u02c8\u02cc'")
+
+
+@pytest.mark.parametrize("text", ["", "  ", "two words", "..."])
+def test_what_is_not_one_word_has_no_pronunciation(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"pronounce got {text!r}; expected one word")):
+        pronounce(["good", text])

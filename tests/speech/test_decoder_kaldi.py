@@ -42,7 +42,7 @@ def decodable(scores: NDArray[np.float32]) -> kaldi_decoder.DecodableCtc:
 def test_best_path_and_score_are_those_of_kaldi(seed: int, kind: str) -> None:
     graph = random_graph(seed, num_states=300, num_arcs=900, num_words=50)
     scores = random_scores(seed, 60)
-    fst = fst_of(graph)
+    fst = fst_of(graph)  # their decoders do not keep it alive
     if kind == "faster":
         options = kaldi_decoder.FasterDecoderOptions(beam=BEAM, min_active=0)
         theirs = kaldi_decoder.FasterDecoder(fst, options)
@@ -62,3 +62,18 @@ def test_best_path_and_score_are_those_of_kaldi(seed: int, kind: str) -> None:
     assert path.graph_cost == pytest.approx(weight.value1, abs=2e-3)
     assert SCALE * path.acoustic_cost == pytest.approx(weight.value2, abs=2e-3)
     assert len(words) > 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lattice_is_as_large_as_that_of_kaldi(seed: int) -> None:
+    graph = random_graph(seed, num_states=100, num_arcs=300, num_words=50)
+    scores = random_scores(seed, 40)
+    config = kaldi_decoder.LatticeSimpleDecoderConfig(beam=1e3, lattice_beam=LATTICE_BEAM)
+    fst = fst_of(graph)  # their decoder does not keep it alive
+    theirs = kaldi_decoder.LatticeSimpleDecoder(fst, config)
+    theirs.decode(decodable(scores))
+    _, raw = theirs.get_raw_lattice()
+    options = DecoderOptions(beam=1e3, lattice_beam=LATTICE_BEAM, acoustic_scale=SCALE)
+    ours = decode(SearchGraph.of(graph, PDF_OF_LABEL), scores, options)
+    assert ours.num_states == raw.num_states > 100
+    assert ours.num_arcs == sum(raw.num_arcs(state) for state in range(raw.num_states))

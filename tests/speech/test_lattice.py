@@ -137,6 +137,16 @@ def test_posteriors_are_shares_of_all_ways(seed: int, scale: tuple[float, float,
     np.testing.assert_allclose(weight, [by_state[at] for at in sorted(by_state)], atol=1e-12)
 
 
+def test_lattice_of_no_frames_has_the_words_that_cost_none() -> None:
+    lattice = random_lattice(1, num_frames=0).prune(0.0)
+    assert (lattice.num_states, lattice.num_arcs) == (1, 0)
+    assert lattice.best_path().words == ()
+    assert [path.words for path in lattice.n_best(3)] == [()]
+    assert lattice.oracle([1, 2]) == (2, ())
+    assert lattice.arc_posteriors().tolist() == []
+    assert lattice.state_posteriors().frame.tolist() == []
+
+
 def test_lattices_survive_a_file(tmp_path: Path) -> None:
     lattices = {f"speaker-{seed}": random_lattice(seed, num_frames=seed) for seed in range(5)}
     write_lattices(tmp_path / "lattices", lattices)

@@ -45,6 +45,7 @@ def random_entries(
         log_prob, backoff = -random.uniform(0.2, 4.0, size=2)
         return float(log_prob), float(backoff)
 
+    entries: dict[tuple[str, ...], tuple[float, float]]
     entries = {(word,): numbers() for word in (END, *words)}
     entries[(BEGIN,)] = (IMPOSSIBLE, numbers()[1])
     longest = list(entries)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from natgrad.speech.fst import graph_of_arcs
 from natgrad.speech.graph import Graph
 from natgrad.speech.hmm import ContextTree, HmmStates, MonophoneTree, Topology
 from natgrad.speech.lexicon import Lexicon, Pronunciation
@@ -19,6 +20,8 @@ from natgrad.speech.phones import PhoneSet
 from natgrad.speech.symbols import Symbols
 
 Ints = NDArray[np.int32]
+
+Said = tuple[tuple[int, ...], float]  # phones and their probability
 
 PER_STATE = 3  # pdfs that a state of speech can have in the toy tree
 
@@ -116,26 +119,33 @@ def labels_of_phones(world: World, phones: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(labels)
 
 
-def spoken(world: World, words: tuple[str, ...], scale: float) -> Iterator[Accepted]:
+def spoken(
+    world: World, words: tuple[str, ...], scale: float, most_labels: int = 1000
+) -> Iterator[Accepted]:
     """Yield all ways to say words, with the costs of lexicon, silences and leaving states."""
     probability = world.lexicon.silence_probability
     silence = world.phones.symbols.number(world.lexicon.silence)
     choices = [((silence,), probability), ((), 1.0 - probability)]
 
-    def ways(rest: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], float]]:
+    def num_labels(phones: tuple[int, ...]) -> int:
+        return sum(world.states.topology.num_states(world.phones, phone) for phone in phones)
+
+    def ways(before: tuple[int, ...], rest: tuple[str, ...], likelihood: float) -> Iterator[Said]:
         for quiet, quiet_probability in choices:
+            phones, so_far = before + quiet, likelihood * quiet_probability
+            if num_labels(phones) > most_labels:
+                continue
             if not rest:
-                yield quiet, quiet_probability
+                yield phones, so_far
                 continue
             for way in world.lexicon.of(rest[0]):
-                for phones, below in ways(rest[1:]):
-                    said = world.phones.in_word(way.sounds)
-                    yield quiet + said + phones, quiet_probability * way.probability * below
+                said = phones + world.phones.in_word(way.sounds)
+                yield from ways(said, rest[1:], so_far * way.probability)
 
-    for phones, likelihood in ways(words):
+    numbers = tuple(world.words.number(word) for word in words)
+    for phones, likelihood in ways((), words, 1.0):
         labels = labels_of_phones(world, phones)
         leaving = sum(math.log(1.0 - world.states.self_loop[label - 1]) for label in labels)
-        numbers = tuple(world.words.number(word) for word in words)
         yield Accepted(labels, numbers, -math.log(likelihood) - scale * leaving)
 
 
@@ -176,3 +186,23 @@ def assert_self_loops_are_right(graph: Graph, world: World, scale: float) -> Non
     assert not graph.word[loops].any()
     expected = -scale * np.log(world.states.self_loop[graph.label[loops] - 1])
     np.testing.assert_allclose(graph.weight[loops], expected, rtol=1e-5)
+
+
+def random_graph(num_states: int, num_arcs: int, seed: int, acyclic: bool = False) -> Graph:
+    """Return a graph of arcs between any states (from lower to higher ones, if acyclic)."""
+    random = np.random.default_rng(seed)
+    ends = random.integers(num_states, size=(2, num_arcs))
+    if acyclic:
+        ends = np.sort(ends, axis=0)[:, np.diff(np.sort(ends, axis=0), axis=0)[0] > 0]
+    source, target = ends
+    size = len(source)
+    final = np.where(random.random(num_states) < 0.4, random.random(num_states), np.inf)
+    return graph_of_arcs(
+        source,
+        random.integers(4, size=size),
+        random.integers(3, size=size),
+        random.random(size),
+        target,
+        final,
+        start=0 if acyclic else int(random.integers(num_states)),
+    )

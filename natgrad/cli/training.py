@@ -1,61 +1,15 @@
-"""The command `natgrad`: thin commands, each body one call.
-
-What a command needs is imported when it runs: `natgrad --help` must not wait for torch.
-"""
+"""Commands that train networks, look at runs, and work on model files."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
-import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from natgrad.version import __version__
+from natgrad.cli.exits import RunFailedError
 
-__all__ = ["main"]
+__all__ = ["add_training"]
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _Command = Callable[[str, str], argparse.ArgumentParser]
-EPILOG = "natgrad COMMAND --help tells the options of each."
-
-
-class _RunFailedError(Exception):
-    """Something went wrong after a run had begun: not a mistake in the command."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 (a run failed), 2 (usage) or 130 (Ctrl-C)."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(arguments)
-    debug = "debug" in options  # given before or after the command
-    try:
-        options.run(options)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        resume = f"; to go on: {shlex.join(['natgrad', *arguments])}"
-        print(f"interrupted{resume if options.command == 'train' else ''}", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # as by `natgrad info MODEL | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (_RunFailedError, RuntimeError) as error:
-        return _complain(error.__cause__ or error, FAILED, debug)
-    except (ImportError, OSError, ValueError) as error:
-        return _complain(error, USAGE, debug)
-    return 0
-
-
-def _complain(error: BaseException, code: int, debug: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror is not None:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        text = f"{where}{error.strerror}"
-    print(f"natgrad: {text or type(error).__name__}", file=sys.stderr)
-    return code
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -70,7 +24,7 @@ def _train(options: argparse.Namespace) -> None:
         final = train_from_toml(options.config, options.set, on_event=progress.handle)
     except (OSError, ValueError) as error:
         if progress.started:
-            raise _RunFailedError from error
+            raise RunFailedError from error
         raise
     finally:
         progress.close()
@@ -144,36 +98,17 @@ def _export(options: argparse.Namespace) -> None:
 # -- what they take ------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show where in the program an error came from",
-    )
-    parser = argparse.ArgumentParser(
-        "natgrad",
-        description="Natural-gradient SGD and parameter averaging: train, look, combine, export.",
-        epilog=EPILOG,
-        parents=[shared],
-    )
-    parser.add_argument("--version", action="version", version=f"natgrad {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def command(name: str, help_: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=help_, description=help_, parents=[shared])
-
+def add_training(command: _Command) -> None:
+    """Declare the commands, with a function that declares one by its name and help."""
     demo = command("demo", "train on synthesised speech, with 1 and 4 jobs, and make the page")
     demo.add_argument("-o", "--out", default="demo", metavar="DIR", help="where to (demo)")
     demo.set_defaults(run=_demo)
-    _add_training(command)
+    _add_train(command)
     _add_report(command("report", "make one HTML page about one or several runs"))
     _add_models(command)
-    return parser
 
 
-def _add_training(command: _Command) -> None:
+def _add_train(command: _Command) -> None:
     train = command("train", "train as a configuration says, or go on with it")
     train.add_argument("config", metavar="CONFIG.toml")
     train.add_argument(

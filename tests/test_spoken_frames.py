@@ -1,17 +1,27 @@
-"""Frames of cepstra, and the phone at the centre of each."""
+"""Frames of cepstra, and the phone at the centre of each: what a benchmark trains on."""
 
 from __future__ import annotations
 
 import re
-import sys
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.recipes.mfcc import frame_labels, mfcc
-from natgrad.recipes.synthesis import Phone
+from benchmarks.spoken_frames import (
+    ALLOPHONES,
+    CLASSES,
+    PHONES,
+    frame_labels,
+    mfcc,
+    sources,
+    utterances,
+)
+from natgrad.recipes.demo_speech import TRAINING_VOICES
+from natgrad.recipes.sentences import sentence
+from natgrad.recipes.synthesis import SILENCE, Phone, speak
 
 RATE = 22050
 SHIFT, LENGTH = 220, 551  # samples of 10 and 25 ms, rounded down
@@ -81,7 +91,47 @@ def test_less_than_a_frame_is_refused() -> None:
         mfcc(noise(LENGTH - 1), RATE)
 
 
-def test_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kaldi_native_fbank", None)
-    with pytest.raises(ImportError, match=re.escape("pip install 'natgrad[demo]'")):
-        mfcc(noise(RATE), RATE)
+@pytest.mark.parametrize("dialect", sorted({voice.split("+")[0] for voice in TRAINING_VOICES}))
+def test_every_phone_of_a_dialect_has_a_class(dialect: str) -> None:
+    random = Random(dialect)
+    said = set()
+    for _ in range(4):
+        text = " ".join(sentence(random) for _ in range(25))
+        said |= {phone.name for phone in speak(text, f"{dialect}+m3", rate=400).phones}
+    assert said <= set(CLASSES)
+
+
+def test_classes_are_one_per_phone_and_silence_is_the_first() -> None:
+    assert PHONES[0] == SILENCE
+    assert list(PHONES[1:]) == sorted(PHONES[1:])
+    assert sorted(set(CLASSES.values())) == list(range(len(PHONES)))
+    assert not set(ALLOPHONES) & set(PHONES)
+
+
+def test_any_division_into_sources_gives_the_same_segments() -> None:
+    whole = list(utterances(5, seed=3))
+    for per_source in (1, 2, 5):
+        segments = [s for source in sources(5, seed=3, per_source=per_source) for s in source()]
+        assert [segment.key for segment in segments] == [key for key, _, _ in whole]
+        for segment, (_, features, labels) in zip(segments, whole, strict=True):
+            assert np.array_equal(segment.features, features)
+            assert np.array_equal(segment.labels, labels)
+
+
+def test_another_seed_says_something_else() -> None:
+    ((_, a, _),) = utterances(1, seed=0)
+    ((_, b, _),) = utterances(1, seed=1)
+    assert a.shape != b.shape
+
+
+def test_voices_take_turns() -> None:
+    keys = [key for key, _, _ in utterances(4, 0, ["en+m1", "en+f1"], first=1)]
+    assert [key.rsplit("-", 2)[0] for key in keys] == ["en+f1", "en+m1"] * 2
+
+
+def test_labels_have_silence_and_many_phones() -> None:
+    labels = np.concatenate([labels for _, _, labels in utterances(10, seed=0)])
+    share_of_silence = np.mean(labels == 0)
+    assert 0.05 < share_of_silence < 0.3
+    assert len(set(labels.tolist())) > 35
+    assert labels.max() < len(PHONES)

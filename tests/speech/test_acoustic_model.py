@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from natgrad.run.model_file import ModelFileError, write_model
+from natgrad.speech.acoustic_model import AcousticModel
+from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.hmm import ContextTree, HmmStates, MonophoneTree
+from natgrad.speech.questions import derive_questions
+from natgrad.speech.tree import build_tree
+from tests.speech.contexts import PHONES, TOPOLOGY, draw_frames
+from tests.speech.mixtures import draw_mixtures
+
+
+def decision_tree() -> ContextTree:
+    statistics = draw_frames(1).statistics()
+    questions = derive_questions(statistics, PHONES)
+    return build_tree(statistics, PHONES, TOPOLOGY, questions, 20, 5.0, 10.0)
+
+
+def model_of(tree: ContextTree, has_unadapted: bool) -> AcousticModel:
+    random = np.random.default_rng(0)
+    states = HmmStates.of(PHONES, TOPOLOGY, tree)
+    staying = random.uniform(0.1, 0.9, len(states))
+    front_end = FrontEnd(1, 2, 3, random.normal(size=(4, 12)).astype(np.float32))
+    sizes = random.integers(1, 4, tree.num_pdfs).tolist()
+    return AcousticModel(
+        front_end,
+        tree,
+        HmmStates.of(PHONES, TOPOLOGY, tree, staying),
+        draw_mixtures(sizes, 4, seed=1),
+        draw_mixtures(sizes, 4, seed=2) if has_unadapted else None,
+    )
+
+
+@pytest.mark.parametrize("has_tree", [False, True])
+@pytest.mark.parametrize("has_unadapted", [False, True])
+def test_model_survives_its_file(tmp_path: Path, has_tree: bool, has_unadapted: bool) -> None:
+    tree = decision_tree() if has_tree else MonophoneTree(PHONES, TOPOLOGY)
+    model = model_of(tree, has_unadapted)
+    model.write(tmp_path / "model")
+    again = AcousticModel.read(tmp_path / "model")
+    assert (again.states.phones, again.states.topology) == (PHONES, TOPOLOGY)
+    assert again.tree.context_width == tree.context_width
+    for name in ("phone", "position", "pdf", "self_loop"):
+        np.testing.assert_array_equal(getattr(again.states, name), getattr(model.states, name))
+    left, phone, right = np.random.default_rng(3).integers(1, len(PHONES), (3, 500), np.int32)
+    np.testing.assert_array_equal(
+        again.tree.pdf(left, phone, right, 1), tree.pdf(left, phone, right, 1)
+    )
+    cepstra = np.random.default_rng(4).normal(size=(9, 1)).astype(np.float32)
+    features = model.front_end(cepstra)
+    np.testing.assert_array_equal(again.front_end(cepstra), features)
+    np.testing.assert_array_equal(
+        again.gmms.log_likelihoods(features), model.gmms.log_likelihoods(features)
+    )
+    assert (again.unadapted is None) == (not has_unadapted)
+    if model.unadapted is not None and again.unadapted is not None:
+        np.testing.assert_array_equal(again.unadapted.means, model.unadapted.means)
+    again.write(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+
+
+def test_other_model_files_are_refused_by_name(tmp_path: Path) -> None:
+    write_model(tmp_path / "other", {"x": torch.ones(1)}, {"kind": "network"})
+    with pytest.raises(ModelFileError, match="other has 'network' in it; expected 'acoustic model"):
+        AcousticModel.read(tmp_path / "other")
