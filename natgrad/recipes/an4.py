@@ -57,7 +57,7 @@ def an4_config() -> SpeechConfig:
         tune="test",
         report="test",
         mfcc=MfccOptions(sample_rate=SAMPLE_RATE, use_energy=False),
-        monophone=Schedule(40, 1000, 30, ALIGN_MONOPHONES_AT, first_beam=6.0),
+        monophone=Schedule(45, 3000, 35, ALIGN_MONOPHONES_AT, first_beam=6.0),
         triphone=ContextModel(NUM_LEAVES, schedule),
         lda_mllt=ContextModel(NUM_LEAVES, replace(schedule, mllt_at=(2, 4, 6, 12))),
         sat=ContextModel(NUM_LEAVES, replace(schedule, fmllr_at=(2, 4, 6, 12))),

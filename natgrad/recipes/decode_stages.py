@@ -11,8 +11,7 @@ from natgrad.run.stages import Facts
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.arpa import read_arpa
 from natgrad.speech.corpus import over_shares
-from natgrad.speech.decoding_graph import decoding_graph
-from natgrad.speech.graph_file import write_graph
+from natgrad.speech.decoding_graph import decoding_graph_file
 from natgrad.speech.lexicon_fst import word_symbols
 from natgrad.speech.recognition import (
     Pass,
@@ -32,7 +31,7 @@ def decode_gmm(shop: Workshop, name: str) -> Facts:
     model = AcousticModel.read(shop.files.gmm(name) / MODEL)
     decoding = shop.config.decoding
     searches = [decoding.first, *(decoding.next if model.unadapted is not None else ())]
-    graph = _graph(shop, name, model)
+    graph = _graph(shop, model)
     passes = [Pass(graph, search, decoding.settings) for search in searches]
     systems = [name] if len(passes) == 1 else [f"{name}-unadapted", name]
     found: dict[str, dict[str, RecognisedShare]] = {system: {} for system in systems}
@@ -56,7 +55,7 @@ def decode_dnn(shop: Workshop) -> Facts:
     """Recognise with the network, on features that the GMM-HMM's speaker transforms made."""
     model = AcousticModel.read(shop.files.gmm("sat") / MODEL)
     dnn = shop.config.dnn
-    one_pass = Pass(_graph(shop, "sat", model), dnn.decoder, shop.config.decoding.settings)
+    one_pass = Pass(_graph(shop, model), dnn.decoder, shop.config.decoding.settings)
     scorer = network_scorer(shop, dnn.num_realignments)
     found = {}
     for where in shop.decoded_sets:
@@ -69,16 +68,11 @@ def decode_dnn(shop: Workshop) -> Facts:
     return {"dnn": _score(shop, "dnn", found)}
 
 
-def _graph(shop: Workshop, name: str, model: AcousticModel) -> Path:
+def _graph(shop: Workshop, model: AcousticModel) -> Path:
     lexicon = shop.lexicon
     grammar = read_arpa(shop.files.language_model)
     words = word_symbols(lexicon)
-    graph = decoding_graph(
-        lexicon, grammar, words, model.tree, model.states, cache=shop.files.graphs
-    )
-    path = shop.files.graphs / f"{name}.safetensors"
-    write_graph(path, graph)
-    return path
+    return decoding_graph_file(shop.files.graphs, lexicon, grammar, words, model.tree, model.states)
 
 
 def _score(shop: Workshop, system: str, found: dict[str, RecognisedShare]) -> Facts:

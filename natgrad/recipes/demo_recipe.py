@@ -4,8 +4,9 @@
 
 Training, tuning and reported utterances are of different speakers and of different sentences. Words
 are pronounced as espeak-ng says each of them alone, in one dialect; the speakers have eight, and in
-a sentence they say many words in another way, so the dictionary is about as wrong as real ones are.
-The language model is estimated from further sentences of the same grammar.
+sentences they say many words in another way, so the dictionary is often a bit wrong. The language
+model is estimated from further sentences of the same grammar. Noise of 0 to 20 dB below the speech
+makes it hard enough that every system has errors.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def demo_config() -> SpeechConfig:
             context=4,
             network=NetworkShape(hidden=((400, 80), (400, 80)), iterations_per_layer=1),
             training=TrainingConfig(
-                num_epochs=5.0, num_jobs=4, initial_effective_lr=0.01, final_effective_lr=0.001
+                num_epochs=5.0, num_jobs=4, initial_effective_lr=0.02, final_effective_lr=0.001
             ),
             combination=CombinationConfig(num_models=5),
             samples_per_job=10_000,
@@ -145,7 +146,7 @@ def prepare_data(shop: Workshop, size: DemoSize) -> Facts:
     for name, data in sets.items():
         data.write(shop.files.data(name))
     words = vocabulary()
-    problems = check(sets["train"], words, sets["report"], shop.workers)
+    problems = check(sets["train"], words, None, shop.workers)
     for name in ("tune", "report"):
         problems += check(sets[name], words, sets["train"], shop.workers)
     return {

@@ -15,7 +15,7 @@ from natgrad.speech.epsilons import remove_local_epsilons
 from natgrad.speech.fst import from_fst, to_fst
 from natgrad.speech.grammar_fst import grammar_graph
 from natgrad.speech.graph import Graph
-from natgrad.speech.graph_file import hash_of, read_or_make
+from natgrad.speech.graph_file import hash_of, make_once
 from natgrad.speech.hmm import ContextTree, HmmStates
 from natgrad.speech.hmm_fst import expand_phones
 from natgrad.speech.lexicon import Lexicon
@@ -24,7 +24,7 @@ from natgrad.speech.ngram import BEGIN, END, NgramModel
 from natgrad.speech.self_loops import TransitionCosts, add_self_loops
 from natgrad.speech.symbols import Symbols
 
-__all__ = ["GraphError", "decoding_graph"]
+__all__ = ["GraphError", "decoding_graph", "decoding_graph_file"]
 
 MOST_STATES = 50_000_000  # beyond that, a determinization goes on until the memory is full
 ALGORITHM = 1  # is part of a cached graph's name: count it up when graphs come out otherwise
@@ -42,7 +42,6 @@ def decoding_graph(
     states: HmmStates,
     *,
     self_loop_scale: float = 0.1,
-    cache: Path | str | None = None,
     most_states: int = MOST_STATES,
 ) -> Graph:
     """Return the graph of all that a lexicon and a language model allow to say.
@@ -64,23 +63,39 @@ def decoding_graph(
         tree: the distributions of phones in context.
         states: made of the tree; their probabilities of staying are those of the self-loops.
         self_loop_scale: how much the costs of staying in a state and leaving it count.
-        cache: a directory, for graphs that were made before of the same arguments.
         most_states: a determinization that needs more is given up.
 
     Raises:
         GraphError: words without a pronunciation (some are named), a grammar that accepts nothing,
             too many states.
-        ModelFileError: a file of the cache is damaged; it is named.
     """
     _check_words(grammar, lexicon)
     labels = ContextLabels(tree, states)
     costs = TransitionCosts.of(states, self_loop_scale)
+    return _compose(lexicon, grammar, words, labels, costs, most_states)
+
+
+def decoding_graph_file(
+    directory: Path | str,
+    lexicon: Lexicon,
+    grammar: NgramModel,
+    words: Symbols,
+    tree: ContextTree,
+    states: HmmStates,
+    *,
+    self_loop_scale: float = 0.1,
+    most_states: int = MOST_STATES,
+) -> Path:
+    """Return the file of a decoding graph, which is made if it is not in the directory yet.
+
+    It is named by a hash of all that it depends on. See `decoding_graph`, and `read_graph`.
+    """
+    _check_words(grammar, lexicon)
+    labels = ContextLabels(tree, states)
+    costs = TransitionCosts.of(states, self_loop_scale)
+    key = hash_of(lexicon, grammar, words, labels, costs, ALGORITHM)
     make = partial(_compose, lexicon, grammar, words, labels, costs, most_states)
-    if cache is None:
-        return make()
-    return read_or_make(
-        Path(cache), hash_of(lexicon, grammar, words, labels, costs, ALGORITHM), make
-    )
+    return make_once(Path(directory), key, make)
 
 
 def _check_words(grammar: NgramModel, lexicon: Lexicon) -> None:

@@ -19,7 +19,7 @@ from natgrad.speech.ngram import NgramModel
 from natgrad.speech.self_loops import TransitionCosts
 from natgrad.speech.symbols import Symbols
 
-__all__ = ["hash_of", "read_graph", "read_or_make", "write_graph"]
+__all__ = ["hash_of", "make_once", "read_graph", "write_graph"]
 
 ARRAYS = ("first_arc", "label", "word", "weight", "target", "final")
 
@@ -50,15 +50,14 @@ def read_graph(path: Path | str) -> Graph:
     return Graph(start=model.description["start"], **arrays)
 
 
-def read_or_make(directory: Path, key: str, make: Callable[[], Graph]) -> Graph:
-    """Return the graph of that key from the directory; if it is not there, make and keep it."""
+def make_once(directory: Path, key: str, make: Callable[[], Graph]) -> Path:
+    """Return the file of the graph of that key; if it is not there, make and write it."""
     path = directory / f"graph-{key}.safetensors"
-    if path.exists():
-        return read_graph(path)
-    graph = make()
-    directory.mkdir(parents=True, exist_ok=True)
-    write_graph(path, graph)
-    return graph
+    if not path.exists():
+        graph = make()
+        directory.mkdir(parents=True, exist_ok=True)
+        write_graph(path, graph)
+    return path
 
 
 def hash_of(

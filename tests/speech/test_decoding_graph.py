@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from natgrad.speech.arpa import read_arpa
-from natgrad.speech.decoding_graph import GraphError, decoding_graph
+from natgrad.speech.decoding_graph import GraphError, decoding_graph, decoding_graph_file
 from natgrad.speech.grammar_fst import restricted_to
 from natgrad.speech.graph import Graph
+from natgrad.speech.graph_file import read_graph
 from natgrad.speech.hmm import HmmStates, MonophoneTree, Topology
 from natgrad.speech.lexicon_files import read_lexicon
 from natgrad.speech.lexicon_fst import word_symbols
@@ -93,14 +94,14 @@ def test_same_arguments_give_the_same_bits() -> None:
 def test_cached_graph_is_the_one_that_was_made(tmp_path: Path) -> None:
     toy = world("A:AH, I:AY", triphones=True)
     arguments = (toy.lexicon, model_of(UNIGRAMS), toy.words, toy.tree, toy.states)
-    made = decoding_graph(*arguments, cache=tmp_path / "graphs")
-    (file,) = (tmp_path / "graphs").iterdir()
+    made = decoding_graph(*arguments)
+    file = decoding_graph_file(tmp_path / "graphs", *arguments)
     written = file.stat().st_mtime_ns
-    read = decoding_graph(*arguments, cache=tmp_path / "graphs")
+    read = read_graph(decoding_graph_file(tmp_path / "graphs", *arguments))
     assert file.stat().st_mtime_ns == written
     for name in ("start", "first_arc", "label", "word", "weight", "target", "final"):
         np.testing.assert_array_equal(getattr(made, name), getattr(read, name))
-    decoding_graph(*arguments, cache=tmp_path / "graphs", self_loop_scale=0.2)
+    decoding_graph_file(tmp_path / "graphs", *arguments, self_loop_scale=0.2)
     assert len(list((tmp_path / "graphs").iterdir())) == 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from natgrad.run.model_file import ModelFileError, write_model
 from natgrad.speech.context_labels import ContextLabels
 from natgrad.speech.graph import Graph
-from natgrad.speech.graph_file import hash_of, read_graph, read_or_make, write_graph
+from natgrad.speech.graph_file import hash_of, make_once, read_graph, write_graph
 from natgrad.speech.self_loops import TransitionCosts
 from natgrad.speech.symbols import Symbols
 from tests.speech.toy_grammars import model_of, random_entries
@@ -56,7 +56,7 @@ def test_graph_on_disk_is_made_once(tmp_path: Path) -> None:
     graphs = [random_graph(5, 9, seed=seed) for seed in (0, 1)]
     waiting = list(graphs)
     for _ in range(2):
-        got = read_or_make(tmp_path / "new", "key", lambda: waiting.pop(0))
+        got = read_graph(make_once(tmp_path / "new", "key", lambda: waiting.pop(0)))
         np.testing.assert_array_equal(got.weight, graphs[0].weight)
         assert got.start == graphs[0].start
     assert len(waiting) == 1
@@ -67,7 +67,7 @@ def test_graph_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        read_or_make(tmp_path / "new", "key", fail)
+        make_once(tmp_path / "new", "key", fail)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +76,7 @@ def test_damaged_graph_is_refused_by_name(tmp_path: Path) -> None:
     write_graph(path, random_graph(5, 9, seed=0))
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ModelFileError, match="graph-key"):
-        read_or_make(tmp_path, "key", lambda: random_graph(5, 9, seed=0))
+        read_graph(make_once(tmp_path, "key", lambda: random_graph(5, 9, seed=0)))
 
 
 def test_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
