@@ -17,8 +17,8 @@ from natgrad.data import Segment
 from natgrad.recipes.demo_speech import TRAINING_VOICES, Conditions, spoken
 from natgrad.recipes.sentences import sentence
 from natgrad.recipes.synthesis import Phone
-from natgrad.speech.mfcc import MfccOptions
-from natgrad.speech.mfcc import mfcc as compute_mfcc
+from natgrad.speech.features.mfcc import MfccOptions
+from natgrad.speech.features.mfcc import mfcc as compute_mfcc
 
 __all__ = ["PHONES", "frame_labels", "mfcc", "sources", "utterances"]
 

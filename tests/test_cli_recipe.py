@@ -16,7 +16,7 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.data_directory import DataDirectory, Utterance
+from natgrad.speech.data.directory import DataDirectory, Utterance
 from tests.report.made_runs import MadeRun
 from tests.speech.recordings import babble, write_recording
 

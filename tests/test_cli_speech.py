@@ -13,10 +13,10 @@ import soundfile
 from numpy.typing import NDArray
 
 from natgrad.cli import main
-from natgrad.speech.arpa import read_arpa
-from natgrad.speech.data_directory import DataDirectory, Utterance
-from natgrad.speech.feature_store import open_features
-from natgrad.speech.kaldi_archive import open_script
+from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.features.kaldi_archive import open_script
+from natgrad.speech.features.store import open_features
+from natgrad.speech.lm.arpa import read_arpa
 from tests.speech.recordings import babble, write_recording
 
 SHARED = Path(__file__).parents[2] / "shared"

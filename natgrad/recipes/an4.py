@@ -23,14 +23,14 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.arpa import read_arpa, write_arpa
-from natgrad.speech.check import check
 from natgrad.speech.corpora import prepare_an4
-from natgrad.speech.decoder import DecoderOptions
-from natgrad.speech.gmm_training import Schedule
-from natgrad.speech.grammar_fst import restricted_to
-from natgrad.speech.lexicon_files import read_lexicon, write_lexicon
-from natgrad.speech.mfcc import MfccOptions
+from natgrad.speech.data.check import check
+from natgrad.speech.decoding.decoder import DecoderOptions
+from natgrad.speech.features.mfcc import MfccOptions
+from natgrad.speech.gmm.training import Schedule
+from natgrad.speech.graphs.grammar_fst import restricted_to
+from natgrad.speech.lexicon.files import read_lexicon, write_lexicon
+from natgrad.speech.lm.arpa import read_arpa, write_arpa
 
 __all__ = ["an4_config", "an4_recipe"]
 

@@ -9,10 +9,10 @@ from natgrad.recipes.outcome import score_settings
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.arpa import read_arpa
 from natgrad.speech.corpus import over_shares
-from natgrad.speech.decoding_graph import decoding_graph_file
-from natgrad.speech.lexicon_fst import word_symbols
+from natgrad.speech.graphs.decoding_graph import decoding_graph_file
+from natgrad.speech.graphs.lexicon_fst import word_symbols
+from natgrad.speech.lm.arpa import read_arpa
 from natgrad.speech.recognition import (
     Pass,
     RecognisedShare,

@@ -33,15 +33,15 @@ from natgrad.recipes.synthesis import pronounce
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.arpa import write_arpa
-from natgrad.speech.check import check
-from natgrad.speech.data_directory import DataDirectory, Utterance
-from natgrad.speech.decoder import DecoderOptions
-from natgrad.speech.gmm_training import Schedule
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.lexicon import Lexicon, Pronunciation
-from natgrad.speech.lexicon_files import write_lexicon
-from natgrad.speech.mfcc import MfccOptions
+from natgrad.speech.data.check import check
+from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.decoding.decoder import DecoderOptions
+from natgrad.speech.features.mfcc import MfccOptions
+from natgrad.speech.gmm.training import Schedule
+from natgrad.speech.lexicon.files import write_lexicon
+from natgrad.speech.lexicon.lexicon import Lexicon, Pronunciation
+from natgrad.speech.lm.arpa import write_arpa
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
 
 __all__ = ["DemoSize", "demo_config", "demo_recipe"]
 

@@ -22,8 +22,8 @@ from natgrad.nn import Network
 from natgrad.recipes.network_job import EVALUATION_SIZE, restore
 from natgrad.run.model_file import read_model, write_model
 from natgrad.speech.corpus import Share, SpeakerTransforms
-from natgrad.speech.deltas import splice
-from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.features.deltas import splice
+from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.trained import Alignments
 
 __all__ = ["AlignedSource", "NetworkScorer", "estimate_priors"]

@@ -19,7 +19,7 @@ from natgrad.recipes.workshop import Workshop
 from natgrad.run.config import to_mapping
 from natgrad.run.directory import RunDirectory
 from natgrad.run.stages import Facts
-from natgrad.speech.gmm_training import GmmTrainer
+from natgrad.speech.gmm.training import GmmTrainer
 from natgrad.speech.trained import Trained, read_alignments, write_alignments
 
 __all__ = ["align_again", "network_scorer", "train_network", "write_examples", "write_priors"]

@@ -8,8 +8,8 @@ from natgrad.recipes.speech_config import ContextModel
 from natgrad.recipes.workshop import NUM_SHARES, Workshop
 from natgrad.run.stages import Facts
 from natgrad.speech.corpus import Corpus
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm_training import GmmTrainer, Iteration
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.training import GmmTrainer, Iteration
 from natgrad.speech.trained import Trained
 
 __all__ = ["train_lda", "train_mono", "train_sat", "train_tri"]

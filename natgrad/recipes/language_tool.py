@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from natgrad.speech.arpa import write_arpa
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.lexicon_files import read_lexicon
-from natgrad.speech.ngram import UNKNOWN, NgramModel
-from natgrad.speech.numbered_text import number_text
-from natgrad.speech.perplexity import perplexity
-from natgrad.speech.pruning import prune
+from natgrad.speech.lexicon.files import read_lexicon
+from natgrad.speech.lm.arpa import write_arpa
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
+from natgrad.speech.lm.ngram import UNKNOWN, NgramModel
+from natgrad.speech.lm.numbered_text import number_text
+from natgrad.speech.lm.perplexity import perplexity
+from natgrad.speech.lm.pruning import prune
 
 __all__ = ["write_language_model"]
 

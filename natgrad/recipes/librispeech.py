@@ -24,19 +24,19 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.arpa import write_arpa
-from natgrad.speech.check import check
 from natgrad.speech.corpora import prepare_librispeech
-from natgrad.speech.decoder import DecoderOptions
-from natgrad.speech.gmm_training import Schedule
-from natgrad.speech.grapheme_to_phoneme import train_g2p
-from natgrad.speech.kneser_ney import estimate
-from natgrad.speech.lexicon_files import read_cmudict, write_lexicon
-from natgrad.speech.mfcc import MfccOptions
-from natgrad.speech.numbered_text import number_text
-from natgrad.speech.perplexity import perplexity
-from natgrad.speech.pronounce import pronounce
-from natgrad.speech.pruning import prune
+from natgrad.speech.data.check import check
+from natgrad.speech.decoding.decoder import DecoderOptions
+from natgrad.speech.features.mfcc import MfccOptions
+from natgrad.speech.gmm.training import Schedule
+from natgrad.speech.lexicon.files import read_cmudict, write_lexicon
+from natgrad.speech.lexicon.grapheme_to_phoneme import train_g2p
+from natgrad.speech.lexicon.pronounce import pronounce
+from natgrad.speech.lm.arpa import write_arpa
+from natgrad.speech.lm.kneser_ney import estimate
+from natgrad.speech.lm.numbered_text import number_text
+from natgrad.speech.lm.perplexity import perplexity
+from natgrad.speech.lm.pruning import prune
 
 __all__ = ["librispeech_config", "librispeech_recipe"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from natgrad.atomic import write_atomically
 from natgrad.run.stages import Facts
-from natgrad.speech.data_directory import DataDirectory
+from natgrad.speech.data.directory import DataDirectory
 from natgrad.speech.recognition import RecognisedShare
 from natgrad.speech.score import (
     ScoreError,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
-from natgrad.speech.decoder import DecoderOptions
-from natgrad.speech.gmm_training import Schedule
+from natgrad.speech.decoding.decoder import DecoderOptions
+from natgrad.speech.features.mfcc import MfccOptions
+from natgrad.speech.gmm.training import Schedule
 from natgrad.speech.hmm import Topology
-from natgrad.speech.mfcc import MfccOptions
 from natgrad.speech.score import Setting
 
 __all__ = ["ContextModel", "Decoding", "DnnConfig", "SpeechConfig", "settings_grid"]

@@ -26,8 +26,8 @@ from natgrad.recipes.speech_table import write_table
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Progress, Workshop
 from natgrad.run.stages import Facts, Stage, run_stages
-from natgrad.speech.audio import read_audio
-from natgrad.speech.extraction import extract
+from natgrad.speech.data.audio import read_audio
+from natgrad.speech.features.extraction import extract
 
 __all__ = ["Prepare", "SpeechRecipe"]
 

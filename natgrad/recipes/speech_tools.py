@@ -17,14 +17,14 @@ from typing import NamedTuple
 from natgrad.parallel.engines import open_engine
 from natgrad.parallel.resubmit import Resubmitting
 from natgrad.recipes.counted_calls import CountedCalls
-from natgrad.speech.audio import AudioError, AudioFormat, read_audio, read_audio_format
-from natgrad.speech.check import Problem, check, format_problems
 from natgrad.speech.corpora import PREPARERS
-from natgrad.speech.data_directory import DataDirectory, DataError, Utterance
-from natgrad.speech.extraction import extract
-from natgrad.speech.kaldi_archive import write_archive
-from natgrad.speech.lexicon_files import read_lexicon
-from natgrad.speech.mfcc import MfccOptions
+from natgrad.speech.data.audio import AudioError, AudioFormat, read_audio, read_audio_format
+from natgrad.speech.data.check import Problem, check, format_problems
+from natgrad.speech.data.directory import DataDirectory, DataError, Utterance
+from natgrad.speech.features.extraction import extract
+from natgrad.speech.features.kaldi_archive import write_archive
+from natgrad.speech.features.mfcc import MfccOptions
+from natgrad.speech.lexicon.files import read_lexicon
 from natgrad.speech.score import ScoreError, read_hypotheses, score
 
 __all__ = [

@@ -14,12 +14,12 @@ from natgrad.parallel.resubmit import Resubmitting
 from natgrad.recipes.speech_config import SpeechConfig
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.train_config import EngineConfig
-from natgrad.speech.cmvn import speaker_means
 from natgrad.speech.corpus import Corpus, Item, Share
-from natgrad.speech.data_directory import DataDirectory
-from natgrad.speech.feature_store import open_features
-from natgrad.speech.lexicon import Lexicon
-from natgrad.speech.lexicon_files import read_lexicon
+from natgrad.speech.data.directory import DataDirectory
+from natgrad.speech.features.cmvn import speaker_means
+from natgrad.speech.features.store import open_features
+from natgrad.speech.lexicon.files import read_lexicon
+from natgrad.speech.lexicon.lexicon import Lexicon
 
 __all__ = ["Progress", "Workshop"]
 

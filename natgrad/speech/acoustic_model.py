@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from natgrad.run.model_file import ModelFileError, read_model, write_model
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm import GmmSet
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.mixtures import GmmSet
+from natgrad.speech.gmm.tree import DecisionTree
 from natgrad.speech.hmm import ContextTree, HmmStates, MonophoneTree, Topology
 from natgrad.speech.phones import PhoneSet
-from natgrad.speech.tree import DecisionTree
 
 __all__ = ["AcousticModel"]
 

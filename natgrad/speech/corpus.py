@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.cmvn import Cmvn
-from natgrad.speech.feature_store import open_features
-from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.features.cmvn import Cmvn
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.features.store import open_features
 
 __all__ = ["Corpus", "Item", "Scorer", "Share", "SpeakerTransforms", "over_shares"]
 

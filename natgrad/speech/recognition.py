@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Item, Scorer, Share, SpeakerTransforms
-from natgrad.speech.decoder import Decoder, DecoderOptions, DecodingError
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm_passes import estimate_transforms
-from natgrad.speech.graph_file import read_graph
+from natgrad.speech.decoding.decoder import Decoder, DecoderOptions, DecodingError
+from natgrad.speech.decoding.search_graph import SearchGraph
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.passes import estimate_transforms
+from natgrad.speech.graphs.graph_file import read_graph
 from natgrad.speech.score import Setting
-from natgrad.speech.search_graph import SearchGraph
 
 __all__ = [
     "Pass",
@@ -33,7 +33,7 @@ class Pass:
     """A graph to search, how widely, and the settings that words are wanted for.
 
     Args:
-        graph: a file of `natgrad.speech.decoding_graph`.
+        graph: a file of `natgrad.speech.graphs.decoding_graph`.
         options: of the decoder.
         settings: weights and penalties; a lattice gives other words for each.
     """

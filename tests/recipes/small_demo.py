@@ -17,8 +17,8 @@ from natgrad.recipes.train_config import (
     TrainingConfig,
 )
 from natgrad.run.stages import Facts
-from natgrad.speech.decoder import DecoderOptions
-from natgrad.speech.gmm_training import Schedule
+from natgrad.speech.decoding.decoder import DecoderOptions
+from natgrad.speech.gmm.training import Schedule
 
 SIZE = DemoSize(train=48, tune=4, report=6, text=60)
 INLINE = EngineConfig("inline")

@@ -15,9 +15,9 @@ import soundfile
 from natgrad.recipes.demo_recipe import DemoSize, demo_config, demo_recipe, draw_sets
 from natgrad.recipes.sentences import vocabulary, words_of
 from natgrad.recipes.speech_table import TITLES, format_table
-from natgrad.speech.arpa import read_arpa
-from natgrad.speech.data_directory import DataDirectory
-from natgrad.speech.lexicon_files import read_lexicon
+from natgrad.speech.data.directory import DataDirectory
+from natgrad.speech.lexicon.files import read_lexicon
+from natgrad.speech.lm.arpa import read_arpa
 from tests.recipes.silent import silent
 from tests.recipes.small_demo import INLINE, SIZE, SmallDemo, small_demo
 

@@ -15,10 +15,10 @@ from natgrad.nn import Network
 from natgrad.nn.network import build as build_network
 from natgrad.recipes.dnn import AlignedSource, NetworkScorer, estimate_priors
 from natgrad.run.model_file import read_model, write_model
-from natgrad.speech.cmvn import Cmvn
 from natgrad.speech.corpus import Item, Share
-from natgrad.speech.feature_store import write_features
-from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.features.cmvn import Cmvn
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.features.store import write_features
 
 LEFT, RIGHT, DIM, NUM_PDFS = 2, 1, 3, 5
 PDF_OF_STATE = np.array([0, 1, 2, 3, 4, 0, 1], dtype=np.int32)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from natgrad.recipes.outcome import Outcome, score_settings
-from natgrad.speech.data_directory import DataDirectory, Utterance
+from natgrad.speech.data.directory import DataDirectory, Utterance
 from natgrad.speech.recognition import RecognisedShare
 from natgrad.speech.score import ScoreError, Setting, read_hypotheses
 from natgrad.speech.symbols import Symbols

@@ -14,10 +14,10 @@ from natgrad.recipes.an4 import an4_config
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Workshop
-from natgrad.speech.data_directory import DataDirectory, Utterance
-from natgrad.speech.feature_store import write_features
-from natgrad.speech.lexicon import Lexicon, Pronunciation
-from natgrad.speech.lexicon_files import write_lexicon
+from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.features.store import write_features
+from natgrad.speech.lexicon.files import write_lexicon
+from natgrad.speech.lexicon.lexicon import Lexicon, Pronunciation
 from tests.engines.waiting import is_running, wait_until
 from tests.recipes.silent import silent
 

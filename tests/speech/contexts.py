@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from natgrad.speech.gmm.tree_statistics import TreeStatistics
 from natgrad.speech.hmm import Topology
 from natgrad.speech.phones import PhoneSet
-from natgrad.speech.tree_statistics import TreeStatistics
 
 Context = tuple[int, int, int, int]
 Doubles = NDArray[np.float64]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.mfcc import MfccOptions
+from natgrad.speech.features.mfcc import MfccOptions
 
 Doubles = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.gmm import GmmSet
+from natgrad.speech.gmm.mixtures import GmmSet
 
 Doubles = NDArray[np.float64]
 

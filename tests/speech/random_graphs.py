@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.graph import Graph
-from natgrad.speech.lattice import Lattice, Path
+from natgrad.speech.decoding.lattice import Lattice, Path
+from natgrad.speech.graphs.graph import Graph
 
 NUM_LABELS = 5
 PDF_OF_LABEL = np.array([-1, 2, 0, 1, 3, 0], dtype=np.int32)

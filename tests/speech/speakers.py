@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.gmm import GmmSet
+from natgrad.speech.gmm.mixtures import GmmSet
 
 Doubles = NDArray[np.float64]
 

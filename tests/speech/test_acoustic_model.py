@@ -8,10 +8,10 @@ import torch
 
 from natgrad.run.model_file import ModelFileError, write_model
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.questions import derive_questions
+from natgrad.speech.gmm.tree import build_tree
 from natgrad.speech.hmm import ContextTree, HmmStates, MonophoneTree
-from natgrad.speech.questions import derive_questions
-from natgrad.speech.tree import build_tree
 from tests.speech.contexts import PHONES, TOPOLOGY, draw_frames
 from tests.speech.mixtures import draw_mixtures
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.align import Alignment, AlignmentFailure, align, equal_alignment
-from natgrad.speech.graph import Graph
+from natgrad.speech.gmm.align import Alignment, AlignmentFailure, align, equal_alignment
+from natgrad.speech.graphs.graph import Graph
 
 INF = float("inf")
 PDF_OF_LABEL = np.array([-1, 0, 1, 2], dtype=np.int32)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from natgrad.speech.arpa import ArpaError, read_arpa, write_arpa
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.ngram import LN10, log_probability
+from natgrad.speech.lm.arpa import ArpaError, read_arpa, write_arpa
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
+from natgrad.speech.lm.ngram import LN10, log_probability
 
 SHARED = Path(__file__).parents[3] / "shared"
 AN4 = SHARED / "data" / "an4" / "etc" / "an4.ug.lm"
@@ -73,7 +73,7 @@ def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
 def test_model_of_more_lines_than_a_chunk_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("natgrad.speech.arpa.LINES_PER_CHUNK", 2)
+    monkeypatch.setattr("natgrad.speech.lm.arpa.LINES_PER_CHUNK", 2)
     model = estimate(["A B C A", "B B A"], order=2, discounts=SMALL_TEXT_DISCOUNTS)
     write_arpa(model, tmp_path / "model.arpa")
     again = read_arpa(tmp_path / "model.arpa")

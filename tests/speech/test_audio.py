@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.audio import AudioError, read_audio, read_audio_format
+from natgrad.speech.data.audio import AudioError, read_audio, read_audio_format
 from tests.speech.recordings import FORMATS, babble, write_recording
 
 SHARED = Path(__file__).parents[3] / "shared"

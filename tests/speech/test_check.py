@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from natgrad.speech.audio import Audio
-from natgrad.speech.check import Problem, check, format_problems
-from natgrad.speech.data_directory import DataDirectory, Utterance
-from natgrad.speech.sound_level import clipped_share, is_steady, loudest_decibels
+from natgrad.speech.data.audio import Audio
+from natgrad.speech.data.check import Problem, check, format_problems
+from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.data.sound_level import clipped_share, is_steady, loudest_decibels
 from tests.speech.recordings import babble, write_recording
 
 SHARED = Path(__file__).parents[3] / "shared"

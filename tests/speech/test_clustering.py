@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.clustering import log_likelihood, merge_least_losses
+from natgrad.speech.gmm.clustering import log_likelihood, merge_least_losses
 from tests.speech.contexts import Doubles, literal_log_likelihood
 
 

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.cmvn import Cmvn, CmvnStatistics, SlidingCmvn, sliding_cmvn, speaker_means
-from natgrad.speech.mfcc import FeatureError
+from natgrad.speech.features.cmvn import (
+    Cmvn,
+    CmvnStatistics,
+    SlidingCmvn,
+    sliding_cmvn,
+    speaker_means,
+)
+from natgrad.speech.features.mfcc import FeatureError
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

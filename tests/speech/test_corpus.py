@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from natgrad.parallel.engines import open_engine
-from natgrad.speech.cmvn import Cmvn
 from natgrad.speech.corpus import Corpus, Item, Share, over_shares
-from natgrad.speech.feature_store import write_features
-from natgrad.speech.front_end import FrontEnd
+from natgrad.speech.features.cmvn import Cmvn
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.features.store import write_features
 
 # Lengths of the utterances of each speaker.
 lengths = st.lists(st.lists(st.integers(1, 500), min_size=1, max_size=6), min_size=1, max_size=12)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from natgrad import atomic
-from natgrad.speech import data_directory
-from natgrad.speech.data_directory import DataDirectory, DataError, Utterance
+from natgrad.speech.data import directory as data_directory
+from natgrad.speech.data.directory import DataDirectory, DataError, Utterance
 
 FILES = {
     "wav.scp": "rec1 /audio/one.wav\nrec2 /audio/with two  spaces.flac\n",

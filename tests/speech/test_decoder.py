@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech import decoder as decoder_module
-from natgrad.speech.decoder import Decoder, DecoderOptions, DecodingError, decode
-from natgrad.speech.graph import Graph
-from natgrad.speech.lattice import Lattice
-from natgrad.speech.search_graph import SearchGraph
+from natgrad.speech.decoding import decoder as decoder_module
+from natgrad.speech.decoding.decoder import Decoder, DecoderOptions, DecodingError, decode
+from natgrad.speech.decoding.lattice import Lattice
+from natgrad.speech.decoding.search_graph import SearchGraph
+from natgrad.speech.graphs.graph import Graph
 
 from .random_graphs import (
     NUM_PDFS,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from natgrad.speech.decoder import DecoderOptions, decode
-from natgrad.speech.graph import Graph
-from natgrad.speech.search_graph import SearchGraph
+from natgrad.speech.decoding.decoder import DecoderOptions, decode
+from natgrad.speech.decoding.search_graph import SearchGraph
+from natgrad.speech.graphs.graph import Graph
 
 from .random_graphs import PDF_OF_LABEL, random_graph, random_scores, way_of
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from natgrad.speech.arpa import read_arpa
-from natgrad.speech.decoding_graph import GraphError, decoding_graph, decoding_graph_file
-from natgrad.speech.grammar_fst import restricted_to
-from natgrad.speech.graph import Graph
-from natgrad.speech.graph_file import read_graph
+from natgrad.speech.graphs.decoding_graph import GraphError, decoding_graph, decoding_graph_file
+from natgrad.speech.graphs.grammar_fst import restricted_to
+from natgrad.speech.graphs.graph import Graph
+from natgrad.speech.graphs.graph_file import read_graph
+from natgrad.speech.graphs.lexicon_fst import word_symbols
 from natgrad.speech.hmm import HmmStates, MonophoneTree, Topology
-from natgrad.speech.lexicon_files import read_lexicon
-from natgrad.speech.lexicon_fst import word_symbols
-from natgrad.speech.ngram import BEGIN, END, IMPOSSIBLE
+from natgrad.speech.lexicon.files import read_lexicon
+from natgrad.speech.lm.arpa import read_arpa
+from natgrad.speech.lm.ngram import BEGIN, END, IMPOSSIBLE
 from natgrad.speech.symbols import Symbols
 from tests.speech.toy_grammars import Entries, model_of, random_entries, sentences
 from tests.speech.toy_graphs import (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.deltas import add_deltas, splice
+from natgrad.speech.features.deltas import add_deltas, splice
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -1,6 +1,6 @@
 import pytest
 
-from natgrad.speech.derivation import Derivation, Sounds, derive, split_clitic
+from natgrad.speech.lexicon.derivation import Derivation, Sounds, derive, split_clitic
 
 KNOWN = {
     "HUM": "HH AH M",

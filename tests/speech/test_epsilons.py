@@ -5,9 +5,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.epsilons import remove_local_epsilons
-from natgrad.speech.fst import from_fst, graph_of_arcs, to_fst
-from natgrad.speech.graph import Graph
+from natgrad.speech.graphs.epsilons import remove_local_epsilons
+from natgrad.speech.graphs.fst import from_fst, graph_of_arcs, to_fst
+from natgrad.speech.graphs.graph import Graph
 from tests.speech.toy_graphs import assert_same, paths, random_graph
 
 MANY = 1000

@@ -13,9 +13,9 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from natgrad.speech.audio import Audio, read_audio
-from natgrad.speech.extraction import Recording, extract
-from natgrad.speech.mfcc import FeatureError, MfccOptions, mfcc
+from natgrad.speech.data.audio import Audio, read_audio
+from natgrad.speech.features.extraction import Recording, extract
+from natgrad.speech.features.mfcc import FeatureError, MfccOptions, mfcc
 
 SHARED = Path(__file__).parents[3] / "shared"
 AN4 = SHARED / "data/an4/wav/an4test_clstk"

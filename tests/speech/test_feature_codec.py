@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from natgrad.speech.feature_codec import LARGEST_MAGNITUDE, decode, encode
+from natgrad.speech.features.codec import LARGEST_MAGNITUDE, decode, encode
 
 Floats = NDArray[np.float32]
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from natgrad.speech import feature_store
-from natgrad.speech.feature_store import (
+from natgrad.speech.features import store as feature_store
+from natgrad.speech.features.mfcc import FeatureError
+from natgrad.speech.features.store import (
     INDEX,
     FeatureStore,
     FeatureStoreError,
     open_features,
     write_features,
 )
-from natgrad.speech.mfcc import FeatureError
 
 Floats = NDArray[np.float32]
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from natgrad.speech.fmllr import (
+from natgrad.speech.gmm.fmllr import (
     FmllrStatistics,
     apply_affine,
     estimate_fmllr,
     identity_transform,
 )
-from natgrad.speech.linear_transform import unpack
+from natgrad.speech.gmm.linear_transform import unpack
 from tests.speech.speakers import Speaker, literal_posteriors, random_speaker
 
 Doubles = NDArray[np.float64]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from natgrad.run.model_file import read_model, write_model
-from natgrad.speech.cmvn import CmvnStatistics, SlidingCmvn, sliding_cmvn
-from natgrad.speech.deltas import add_deltas, splice
-from natgrad.speech.frame_stream import StreamChain
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.mfcc import FeatureError
+from natgrad.speech.features.cmvn import CmvnStatistics, SlidingCmvn, sliding_cmvn
+from natgrad.speech.features.deltas import add_deltas, splice
+from natgrad.speech.features.frame_stream import StreamChain
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.features.mfcc import FeatureError
 
 Floats = NDArray[np.float32]
 

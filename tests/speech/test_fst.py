@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.fst import from_fst, graph_of_arcs, to_fst
-from natgrad.speech.graph import Graph
+from natgrad.speech.graphs.fst import from_fst, graph_of_arcs, to_fst
+from natgrad.speech.graphs.graph import Graph
 from tests.speech.toy_graphs import random_graph
 
 ARRAYS = ("first_arc", "label", "word", "weight", "target", "final")

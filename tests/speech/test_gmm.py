@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from natgrad.run.model_file import ModelFileError, write_model
-from natgrad.speech.gmm import GmmSet
+from natgrad.speech.gmm.mixtures import GmmSet
 from tests.speech.mixtures import draw_mixtures, literal_scores
 
 Floats = NDArray[np.float32]

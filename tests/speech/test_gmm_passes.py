@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from natgrad.speech import gmm_passes
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.align import Alignment, align
-from natgrad.speech.cmvn import Cmvn
 from natgrad.speech.corpus import Item, Share
-from natgrad.speech.feature_store import open_features, write_features
-from natgrad.speech.fmllr import FmllrStatistics, apply_affine, estimate_fmllr
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm import GmmSet
-from natgrad.speech.gmm_statistics import update
+from natgrad.speech.features.cmvn import Cmvn
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.features.store import open_features, write_features
+from natgrad.speech.gmm import passes as gmm_passes
+from natgrad.speech.gmm.align import Alignment, align
+from natgrad.speech.gmm.fmllr import FmllrStatistics, apply_affine, estimate_fmllr
+from natgrad.speech.gmm.mixtures import GmmSet
+from natgrad.speech.gmm.statistics import update
+from natgrad.speech.graphs.lexicon_fst import word_symbols
+from natgrad.speech.graphs.training_graph import TrainingGraphs
 from natgrad.speech.hmm import HmmStates, MonophoneTree
-from natgrad.speech.lexicon_fst import word_symbols
-from natgrad.speech.training_graph import TrainingGraphs
 from tests.speech.mixtures import draw_mixtures, literal_scores
 from tests.speech.toy_language import DIM, LEXICON, PHONES, TOPOLOGY, Language, Voice
 

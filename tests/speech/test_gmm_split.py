@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.gmm_split import share_gaussians, split
+from natgrad.speech.gmm.split import share_gaussians, split
 from tests.speech.mixtures import draw_mixtures
 
 

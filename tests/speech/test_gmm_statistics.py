@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.gmm import GmmSet
-from natgrad.speech.gmm_statistics import GmmStatistics, update
+from natgrad.speech.gmm.mixtures import GmmSet
+from natgrad.speech.gmm.statistics import GmmStatistics, update
 from tests.speech.mixtures import draw_mixtures, literal_scores
 
 Doubles = NDArray[np.float64]

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from natgrad.parallel.engines import open_engine
 from natgrad.speech.corpus import Corpus, Share
-from natgrad.speech.feature_store import open_features
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm_training import GmmTrainer, Iteration, Schedule, convert_alignment
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.features.store import open_features
+from natgrad.speech.gmm.questions import derive_questions
+from natgrad.speech.gmm.training import GmmTrainer, Iteration, Schedule, convert_alignment
+from natgrad.speech.gmm.tree import build_tree
 from natgrad.speech.hmm import HmmStates, MonophoneTree
-from natgrad.speech.questions import derive_questions
 from natgrad.speech.trained import Trained
-from natgrad.speech.tree import build_tree
 from tests.speech.contexts import PHONES as FEW_PHONES
 from tests.speech.contexts import TOPOLOGY as FEW_STATES
 from tests.speech.contexts import draw_frames

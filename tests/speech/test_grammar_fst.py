@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.grammar_fst import grammar_graph, restricted_to
-from natgrad.speech.graph import Graph
-from natgrad.speech.ngram import BEGIN, END, IMPOSSIBLE, log_probability
+from natgrad.speech.graphs.grammar_fst import grammar_graph, restricted_to
+from natgrad.speech.graphs.graph import Graph
+from natgrad.speech.lm.ngram import BEGIN, END, IMPOSSIBLE, log_probability
 from natgrad.speech.symbols import Symbols
 from tests.speech.toy_grammars import Entries, model_of, random_entries, sentences
 from tests.speech.toy_graphs import Accepted, assert_same

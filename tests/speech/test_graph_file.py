@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from natgrad.run.model_file import ModelFileError, write_model
-from natgrad.speech.context_labels import ContextLabels
-from natgrad.speech.graph import Graph
-from natgrad.speech.graph_file import hash_of, make_once, read_graph, write_graph
-from natgrad.speech.self_loops import TransitionCosts
+from natgrad.speech.graphs.context_labels import ContextLabels
+from natgrad.speech.graphs.graph import Graph
+from natgrad.speech.graphs.graph_file import hash_of, make_once, read_graph, write_graph
+from natgrad.speech.graphs.self_loops import TransitionCosts
 from natgrad.speech.symbols import Symbols
 from tests.speech.toy_grammars import model_of, random_entries
 from tests.speech.toy_graphs import World, random_graph, world

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from natgrad.run.model_file import ModelFileError, write_model
-from natgrad.speech.grapheme_to_phoneme import (
+from natgrad.speech.lexicon.files import read_cmudict
+from natgrad.speech.lexicon.grapheme_to_phoneme import (
     GraphemeToPhoneme,
     SpellingError,
     is_spelled_out,
@@ -17,8 +18,7 @@ from natgrad.speech.grapheme_to_phoneme import (
     train_g2p,
     word_accuracy,
 )
-from natgrad.speech.lexicon import Lexicon, LexiconError, Pronunciation
-from natgrad.speech.lexicon_files import read_cmudict
+from natgrad.speech.lexicon.lexicon import Lexicon, LexiconError, Pronunciation
 
 SHARED = Path(__file__).parents[3] / "shared"
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from natgrad.speech.context_labels import ContextLabels
-from natgrad.speech.fst import graph_of_arcs
-from natgrad.speech.graph import Graph
-from natgrad.speech.hmm_fst import expand_phones
+from natgrad.speech.graphs.context_labels import ContextLabels
+from natgrad.speech.graphs.fst import graph_of_arcs
+from natgrad.speech.graphs.graph import Graph
+from natgrad.speech.graphs.hmm_fst import expand_phones
 from tests.speech.toy_graphs import labels_of_phones, paths, world
 
 TOY = world("A:AH, B:B AH", triphones=True, marks_position=False)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from natgrad.speech.kaldi_archive import (
+from natgrad.speech.features.kaldi_archive import (
     KaldiArchiveError,
     open_script,
     read_archive,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.ngram import NgramModel, log_probabilities, log_probability
-from natgrad.speech.numbered_text import number_text
-from natgrad.speech.perplexity import perplexity
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
+from natgrad.speech.lm.ngram import NgramModel, log_probabilities, log_probability
+from natgrad.speech.lm.numbered_text import number_text
+from natgrad.speech.lm.perplexity import perplexity
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXT = SHARED / "data" / "librispeech" / "lm" / "text.txt.xz"

@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from natgrad.run.model_file import write_model
-from natgrad.speech.decoder import DecoderOptions, decode
-from natgrad.speech.lattice import Lattice
-from natgrad.speech.lattice_file import LatticeFileError, read_lattices, write_lattices
-from natgrad.speech.search_graph import SearchGraph
+from natgrad.speech.decoding.decoder import DecoderOptions, decode
+from natgrad.speech.decoding.lattice import Lattice
+from natgrad.speech.decoding.lattice_file import LatticeFileError, read_lattices, write_lattices
+from natgrad.speech.decoding.search_graph import SearchGraph
 
 from .random_graphs import (
     PDF_OF_LABEL,

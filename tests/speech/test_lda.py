@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from natgrad.speech.lda import LdaStatistics, estimate_lda
+from natgrad.speech.gmm.lda import LdaStatistics, estimate_lda
 
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]

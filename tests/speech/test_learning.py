@@ -11,12 +11,12 @@ import pytest
 from natgrad.parallel.engines import open_engine
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Corpus, SpeakerTransforms
-from natgrad.speech.decoder import DecoderOptions
-from natgrad.speech.decoding_graph import decoding_graph
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm_training import GmmTrainer, Schedule
-from natgrad.speech.graph_file import write_graph
-from natgrad.speech.lexicon_fst import word_symbols
+from natgrad.speech.decoding.decoder import DecoderOptions
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.training import GmmTrainer, Schedule
+from natgrad.speech.graphs.decoding_graph import decoding_graph
+from natgrad.speech.graphs.graph_file import write_graph
+from natgrad.speech.graphs.lexicon_fst import word_symbols
 from natgrad.speech.recognition import Pass, RecognisedShare, recognise_by_speaker
 from natgrad.speech.score import Setting, score
 from natgrad.speech.trained import Trained

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.letter_alignment import Graphone, Spoken, align_letters
+from natgrad.speech.lexicon.letter_alignment import Graphone, Spoken, align_letters
 
 Weights = dict[Graphone, float]
 Cut = tuple[Graphone, ...]

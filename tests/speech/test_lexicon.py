@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.lexicon import Lexicon, LexiconError, Pronunciation
+from natgrad.speech.lexicon.lexicon import Lexicon, LexiconError, Pronunciation
 
 YES = Pronunciation("YES", ("Y", "EH", "S"))
 A_SHORT, A_LONG = Pronunciation("A", ("AH",)), Pronunciation("A", ("EY",))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.lexicon import Lexicon, LexiconError, Pronunciation
-from natgrad.speech.lexicon_files import read_cmudict, read_lexicon, write_lexicon
+from natgrad.speech.lexicon.files import read_cmudict, read_lexicon, write_lexicon
+from natgrad.speech.lexicon.lexicon import Lexicon, LexiconError, Pronunciation
 
 SHARED = Path(__file__).parents[3] / "shared"
 

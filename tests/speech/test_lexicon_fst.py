@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from natgrad.speech.lexicon_fst import BOUNDARY, LOOP, lexicon_graph, word_symbols
+from natgrad.speech.graphs.lexicon_fst import BOUNDARY, LOOP, lexicon_graph, word_symbols
 from tests.speech.toy_graphs import paths, world
 
 ENTRIES = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from natgrad.speech.data_directory import DataDirectory, DataError, Utterance
-from natgrad.speech.lhotse_manifests import read_lhotse, write_lhotse
+from natgrad.speech.data.directory import DataDirectory, DataError, Utterance
+from natgrad.speech.data.lhotse_manifests import read_lhotse, write_lhotse
 from tests.speech.recordings import babble, write_recording
 
 NAMES = ("recordings.jsonl.gz", "supervisions.jsonl.gz")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.mfcc import FeatureError, MfccOptions, MfccStream, mfcc
+from natgrad.speech.features.mfcc import FeatureError, MfccOptions, MfccStream, mfcc
 from tests.speech.literal_mfcc import literal_mfcc, mel_banks
 
 SHARED = Path(__file__).parents[3] / "shared"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from natgrad.speech.gmm_statistics import GmmStatistics, update
-from natgrad.speech.linear_transform import maximize_by_rows
-from natgrad.speech.mllt import MlltStatistics, estimate_mllt, transform_means
+from natgrad.speech.gmm.linear_transform import maximize_by_rows
+from natgrad.speech.gmm.mllt import MlltStatistics, estimate_mllt, transform_means
+from natgrad.speech.gmm.statistics import GmmStatistics, update
 from tests.speech.speakers import Speaker, literal_posteriors, random_speaker
 
 Doubles = NDArray[np.float64]

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.ngram import NgramModel, NgramTable, log_probabilities, log_probability
-from natgrad.speech.pruning import prune
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
+from natgrad.speech.lm.ngram import NgramModel, NgramTable, log_probabilities, log_probability
+from natgrad.speech.lm.pruning import prune
 from natgrad.speech.symbols import Symbols
 
 LETTERS = st.lists(st.sampled_from("ABCDE"), min_size=1, max_size=8).map(" ".join)

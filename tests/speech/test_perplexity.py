@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.ngram import log_probability
-from natgrad.speech.numbered_text import number_text
-from natgrad.speech.perplexity import perplexity
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
+from natgrad.speech.lm.ngram import log_probability
+from natgrad.speech.lm.numbered_text import number_text
+from natgrad.speech.lm.perplexity import perplexity
 
 TRAINING = ["A B C", "B A", "C C A B", "D A"]
 JUDGED = ["A B D A Z A B", "C", "Z", "B A C"]
@@ -22,7 +22,7 @@ JUDGED = ["A B D A Z A B", "C", "Z", "B A C"]
 def test_perplexity_is_that_of_the_words_one_by_one(
     unknown: str | None, order: int, words_per_chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("natgrad.speech.perplexity.WORDS_PER_CHUNK", words_per_chunk)
+    monkeypatch.setattr("natgrad.speech.lm.perplexity.WORDS_PER_CHUNK", words_per_chunk)
     model = estimate(TRAINING, ["A", "B", "C"], order, unknown, SMALL_TEXT_DISCOUNTS)
     terms = []
     for sentence in JUDGED:

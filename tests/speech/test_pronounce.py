@@ -1,8 +1,8 @@
 import pytest
 
-from natgrad.speech.grapheme_to_phoneme import GraphemeToPhoneme, train_g2p
-from natgrad.speech.lexicon import Lexicon, LexiconError, Pronunciation
-from natgrad.speech.pronounce import Source, pronounce
+from natgrad.speech.lexicon.grapheme_to_phoneme import GraphemeToPhoneme, train_g2p
+from natgrad.speech.lexicon.lexicon import Lexicon, LexiconError, Pronunciation
+from natgrad.speech.lexicon.pronounce import Source, pronounce
 
 SPOKEN = [
     ("HONOR", "AA N ER"),

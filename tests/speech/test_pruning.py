@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from natgrad.speech.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
-from natgrad.speech.ngram import NgramModel, log_probabilities
-from natgrad.speech.pruning import losses_of_ngrams, prune, shares_in_text
+from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
+from natgrad.speech.lm.ngram import NgramModel, log_probabilities
+from natgrad.speech.lm.pruning import losses_of_ngrams, prune, shares_in_text
 
 LETTERS = st.lists(st.sampled_from("ABCDE"), min_size=1, max_size=8).map(" ".join)
 TEXTS = st.lists(LETTERS, min_size=2, max_size=8)

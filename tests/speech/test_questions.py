@@ -1,8 +1,8 @@
 import numpy as np
 
+from natgrad.speech.gmm.questions import Questions, cluster_bottom_up, derive_questions
+from natgrad.speech.gmm.tree_statistics import LEFT, PHONE, RIGHT, TreeStatistics
 from natgrad.speech.phones import PhoneSet
-from natgrad.speech.questions import Questions, cluster_bottom_up, derive_questions
-from natgrad.speech.tree_statistics import LEFT, PHONE, RIGHT, TreeStatistics
 from tests.speech.contexts import PHONES, draw_frames
 
 FOUR = PhoneSet(silences=("SIL",), speech=("A", "E", "S", "Z"))

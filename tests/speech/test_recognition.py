@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from natgrad.parallel.engines import open_engine
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Corpus, over_shares
-from natgrad.speech.decoder import DecoderOptions, decode
-from natgrad.speech.decoding_graph import decoding_graph
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm_passes import estimate_transforms
-from natgrad.speech.gmm_training import GmmTrainer, Schedule
-from natgrad.speech.grammar_fst import restricted_to
-from natgrad.speech.graph import Graph
-from natgrad.speech.graph_file import write_graph
-from natgrad.speech.lexicon_fst import word_symbols
+from natgrad.speech.decoding.decoder import DecoderOptions, decode
+from natgrad.speech.decoding.search_graph import SearchGraph
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.passes import estimate_transforms
+from natgrad.speech.gmm.training import GmmTrainer, Schedule
+from natgrad.speech.graphs.decoding_graph import decoding_graph
+from natgrad.speech.graphs.grammar_fst import restricted_to
+from natgrad.speech.graphs.graph import Graph
+from natgrad.speech.graphs.graph_file import write_graph
+from natgrad.speech.graphs.lexicon_fst import word_symbols
 from natgrad.speech.recognition import Pass, RecognisedShare, recognise, recognise_by_speaker
 from natgrad.speech.score import Setting, WordErrorRate, score
-from natgrad.speech.search_graph import SearchGraph
 from tests.speech.toy_language import LEXICON, PHONES, TOPOLOGY, WORDS, Language, unigrams
 
 Floats = NDArray[np.float32]

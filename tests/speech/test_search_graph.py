@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.graph import Graph
-from natgrad.speech.search_graph import SearchGraph, SearchGraphError
+from natgrad.speech.decoding.search_graph import SearchGraph, SearchGraphError
+from natgrad.speech.graphs.graph import Graph
 
 from .random_graphs import PDF_OF_LABEL, random_graph
 

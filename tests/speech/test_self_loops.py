@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.fst import graph_of_arcs
-from natgrad.speech.self_loops import TransitionCosts, add_self_loops
+from natgrad.speech.graphs.fst import graph_of_arcs
+from natgrad.speech.graphs.self_loops import TransitionCosts, add_self_loops
 from tests.speech.toy_graphs import (
     assert_same,
     assert_self_loops_are_right,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.sequence_model import SequenceModel, estimate_sequences
+from natgrad.speech.lexicon.sequence_model import SequenceModel, estimate_sequences
 
 NUM_ITEMS = 3
 BEGIN, END = -1, NUM_ITEMS

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from natgrad.speech.lexicon_files import read_cmudict
-from natgrad.speech.spelling import spelling_variants
+from natgrad.speech.lexicon.files import read_cmudict
+from natgrad.speech.lexicon.spelling import spelling_variants
 
 SHARED = Path(__file__).parents[3] / "shared"
 

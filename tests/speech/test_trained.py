@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.front_end import FrontEnd
-from natgrad.speech.gmm import GmmSet
+from natgrad.speech.features.front_end import FrontEnd
+from natgrad.speech.gmm.mixtures import GmmSet
 from natgrad.speech.hmm import HmmStates, MonophoneTree
 from natgrad.speech.trained import Trained, read_transforms, write_transforms
 from tests.speech.contexts import PHONES, TOPOLOGY

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from natgrad.speech.graphs.training_graph import TrainingGraphs
 from natgrad.speech.symbols import Symbols
-from natgrad.speech.training_graph import TrainingGraphs
 from tests.speech.toy_graphs import (
     World,
     assert_same,

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from natgrad.run.model_file import ModelFileError, write_model
+from natgrad.speech.gmm.questions import Questions, derive_questions
+from natgrad.speech.gmm.tree import DecisionTree, build_tree
+from natgrad.speech.gmm.tree_growing import question_gains
+from natgrad.speech.gmm.tree_statistics import TreeStatistics
 from natgrad.speech.hmm import HmmStates, Topology
-from natgrad.speech.questions import Questions, derive_questions
-from natgrad.speech.tree import DecisionTree, build_tree
-from natgrad.speech.tree_growing import question_gains
-from natgrad.speech.tree_statistics import TreeStatistics
 from tests.speech.contexts import (
     PHONES,
     TOPOLOGY,

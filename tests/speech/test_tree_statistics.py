@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from natgrad.speech.hmm import HmmStates, MonophoneTree
-from natgrad.speech.tree_statistics import (
+from natgrad.speech.gmm.tree_statistics import (
     FEWEST_AT_ONCE,
     TreeStatistics,
     accumulate_tree_statistics,
     merge,
 )
+from natgrad.speech.hmm import HmmStates, MonophoneTree
 from tests.speech.contexts import PHONES, TOPOLOGY, Context
 
 STATES = HmmStates.of(PHONES, TOPOLOGY, MonophoneTree(PHONES, TOPOLOGY))

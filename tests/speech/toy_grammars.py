@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from natgrad.speech.ngram import BEGIN, END, IMPOSSIBLE, NgramModel, NgramTable
+from natgrad.speech.lm.ngram import BEGIN, END, IMPOSSIBLE, NgramModel, NgramTable
 from natgrad.speech.symbols import Symbols
 
 # n-grams with the natural logarithms of their probability and their back-off weight

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.fst import graph_of_arcs
-from natgrad.speech.graph import Graph
+from natgrad.speech.graphs.fst import graph_of_arcs
+from natgrad.speech.graphs.graph import Graph
+from natgrad.speech.graphs.lexicon_fst import word_symbols
 from natgrad.speech.hmm import ContextTree, HmmStates, MonophoneTree, Topology
-from natgrad.speech.lexicon import Lexicon, Pronunciation
-from natgrad.speech.lexicon_fst import word_symbols
+from natgrad.speech.lexicon.lexicon import Lexicon, Pronunciation
 from natgrad.speech.phones import PhoneSet
 from natgrad.speech.symbols import Symbols
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.speech.cmvn import speaker_means
 from natgrad.speech.corpus import Corpus, Item
-from natgrad.speech.feature_store import open_features, write_features
+from natgrad.speech.features.cmvn import speaker_means
+from natgrad.speech.features.store import open_features, write_features
 from natgrad.speech.hmm import Topology
-from natgrad.speech.lexicon import Lexicon, Pronunciation
-from natgrad.speech.ngram import BEGIN, END, IMPOSSIBLE, NgramModel
+from natgrad.speech.lexicon.lexicon import Lexicon, Pronunciation
+from natgrad.speech.lm.ngram import BEGIN, END, IMPOSSIBLE, NgramModel
 from natgrad.speech.trained import Trained
 from tests.speech.toy_grammars import model_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from natgrad.speech.corpora.an4 import prepare_an4
 from natgrad.speech.corpora.librispeech import prepare_librispeech
 from natgrad.speech.corpora.source_files import CorpusError
-from natgrad.speech.data_directory import DataDirectory
+from natgrad.speech.data.directory import DataDirectory
 
 __all__ = ["PREPARERS", "CorpusError", "prepare_an4", "prepare_librispeech"]
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from natgrad.speech.corpora.source_files import find_audio, read_lines, refuse
-from natgrad.speech.data_directory import DataDirectory, Utterance
-from natgrad.speech.problem import Problem
+from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.data.problem import Problem
 
 __all__ = ["prepare_an4"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from natgrad.speech.audio import read_audio_format
 from natgrad.speech.corpora.source_files import find_all_audio, read_lines, refuse
 from natgrad.speech.corpora.speaker_split import halve_by_speaker, sample_evenly
-from natgrad.speech.data_directory import DataDirectory, Utterance
-from natgrad.speech.problem import Problem
+from natgrad.speech.data.audio import read_audio_format
+from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.data.problem import Problem
 
 __all__ = ["prepare_librispeech"]
 

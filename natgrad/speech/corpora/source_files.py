@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from natgrad.speech.data_directory import DataError
-from natgrad.speech.problem import Problem
+from natgrad.speech.data.directory import DataError
+from natgrad.speech.data.problem import Problem
 
 __all__ = ["CorpusError", "find_all_audio", "find_audio", "read_lines", "refuse"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from natgrad.speech.data_directory import DataDirectory
+from natgrad.speech.data.directory import DataDirectory
 
 __all__ = ["halve_by_speaker", "sample_evenly"]
 

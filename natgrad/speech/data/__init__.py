@@ -1,0 +1,1 @@
+"""Recordings and what is said in them: data directories, audio, and what is wrong with either."""

@@ -1,0 +1,1 @@
+"""Beam search through a decoding graph, and the lattices that it gives."""

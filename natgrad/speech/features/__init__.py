@@ -1,0 +1,1 @@
+"""From samples to the features of a model, and features on disk."""

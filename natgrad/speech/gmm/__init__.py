@@ -1,0 +1,1 @@
+"""Gaussian mixtures, decision trees, transforms; and how they are trained from alignments."""

@@ -1,0 +1,1 @@
+"""Weighted transducers from HMM states to words, for alignment and for decoding."""

@@ -1,0 +1,1 @@
+"""How words are pronounced: dictionaries, other spellings, and a model of letters and sounds."""

@@ -1,0 +1,1 @@
+"""Language models: n-grams from text by modified Kneser-Ney, pruned, in the ARPA format."""

@@ -1,0 +1,112 @@
+"""Text for language models: sentences as arrays of their words' numbers."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from natgrad.speech.lm.ngram import BEGIN, END, Ints
+from natgrad.speech.symbols import EPSILON, Symbols
+
+__all__ = ["NumberedText", "number_text", "read_sentences"]
+
+RESERVED = {BEGIN, END, EPSILON}
+OPENERS: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedText:
+    """Sentences one after the other, each between <s> and </s>, as the numbers of their words."""
+
+    words: Symbols
+    numbers: Ints  # 0 where a word is not one of `words`
+
+    @property
+    def begin(self) -> int:
+        """The number of <s>."""
+        return self.words.number(BEGIN)
+
+    @property
+    def num_sentences(self) -> int:
+        """The number of sentences."""
+        return int(np.count_nonzero(self.numbers == self.begin))
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how often each number is there."""
+        return np.bincount(self.numbers, minlength=len(self.words))
+
+    def renumbered(self, words: Symbols, unknown: int = 0) -> NumberedText:
+        """Return the same sentences in the numbers of other words, `unknown` if not among them.
+
+        >>> text = number_text(["YES NO"])
+        >>> text.numbers.tolist(), text.renumbered(Symbols([END, BEGIN, "NO"])).numbers.tolist()
+        ([1, 3, 4, 2], [2, 0, 3, 1])
+        """
+        known = [words.number(word) if word in words else unknown for word in self.words]
+        table = np.array([unknown, *known], np.int32)
+        return NumberedText(words, table[self.numbers])
+
+    def most_frequent(
+        self, num_words: int | None, among: Container[str] | None = None
+    ) -> list[str]:
+        """Return its most frequent words (of those in `among`), the most frequent first.
+
+        >>> number_text(["C B A", "B C"]).most_frequent(2)
+        ['B', 'C']
+        """
+        counts = self.counts()
+        candidates = [
+            (-int(counts[number]), word)
+            for number, word in enumerate(self.words.names)
+            if word not in RESERVED and (among is None or word in among)
+        ]
+        return [word for _, word in sorted(candidates)[:num_words]]
+
+
+def read_sentences(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file: plain UTF-8, or compressed (.gz, .xz)."""
+    try:
+        with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as file:
+            yield from file
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise ValueError(f"{path}: {error}; expected UTF-8 text, .gz and .xz whole") from error
+
+
+def number_text(sentences: Iterable[str] | Path | NumberedText) -> NumberedText:
+    """Number the words of sentences, as they come.
+
+    Args:
+        sentences: one each, words apart by spaces; or a file with one per line. Empty ones do not
+            count. What has been numbered comes back as it is.
+
+    Raises:
+        ValueError: there are no words, or one that means something else, such as <s>.
+    """
+    if isinstance(sentences, NumberedText):
+        return sentences
+    if isinstance(sentences, str):
+        raise TypeError(f"sentences are one string, {sentences[:40]!r}; give a Path or a list")
+    where = f"{sentences}, line " if isinstance(sentences, Path) else "sentence "
+    lines = read_sentences(sentences) if isinstance(sentences, Path) else sentences
+    known = {BEGIN: 1, END: 2}
+    numbers = array("i")
+    for line_number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not RESERVED.isdisjoint(words):
+            word = next(word for word in words if word in RESERVED)
+            raise ValueError(f"{where}{line_number}: it holds {word!r}; leave such words out")
+        if words:
+            numbers.append(1)
+            numbers.extend([known.setdefault(word, len(known) + 1) for word in words])
+            numbers.append(2)
+    if not numbers:
+        raise ValueError(f"no words in {sentences if isinstance(sentences, Path) else 'the text'}")
+    return NumberedText(Symbols(known), np.array(numbers, np.int32))
