@@ -7,7 +7,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 .PHONY: demo test test-engines lint clean
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/natgrad demo
+	$(BIN)/natgrad recipe demo --out demo
+	$(BIN)/natgrad demo --out demo
 
 test: lint
 	$(BIN)/python -m pytest

@@ -35,9 +35,17 @@ def _demo(options: argparse.Namespace) -> None:
     from natgrad.recipes import demo
     from natgrad.report import write_report
     from natgrad.report.progress import Progress
+    from natgrad.report.stage_progress import StageProgress
 
-    runs = demo.main(options.out, follow=lambda name: Progress().handle)
-    print(f"\nThe four runs in pictures: {write_report(runs, f'{options.out}/report.html')}")
+    stages = StageProgress()
+    runs = demo.main(
+        options.out,
+        progress=stages.bar,
+        on_stage=stages.handle,
+        follow=lambda name: Progress().handle,
+    )
+    page = write_report(runs, f"{options.out}/compared/report.html")
+    print(f"\nThe four runs in pictures: {page}")
 
 
 def _prepare(options: argparse.Namespace) -> None:
@@ -100,7 +108,7 @@ def _export(options: argparse.Namespace) -> None:
 
 def add_training(command: _Command) -> None:
     """Declare the commands, with a function that declares one by its name and help."""
-    demo = command("demo", "train on synthesised speech, with 1 and 4 jobs, and make the page")
+    demo = command("demo", "train on synthesised speech by SGD and NG-SGD, with 1 and 4 jobs")
     demo.add_argument("-o", "--out", default="demo", metavar="DIR", help="where to (demo)")
     demo.set_defaults(run=_demo)
     _add_train(command)
