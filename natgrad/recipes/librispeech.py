@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from natgrad.recipes.speech_config import (
+    ALIGN_MONOPHONES_AT,
     ContextModel,
     Decoding,
     DnnConfig,
@@ -42,7 +43,6 @@ __all__ = ["librispeech_config", "librispeech_recipe"]
 
 SAMPLE_RATE = 8000
 NUM_WORDS, NUM_NGRAMS = 40_000, 1_000_000  # of the language model
-ALIGN_MONOPHONES_AT = (*range(2, 11), 12, 14, 16, 18, 20, 23, 26, 29, 32, 35, 38)
 NARROW = DecoderOptions(beam=11.0, max_active=3000, lattice_beam=5.0)
 WIDE = DecoderOptions(beam=13.0, max_active=5000, lattice_beam=7.0)
 

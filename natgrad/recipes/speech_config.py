@@ -12,7 +12,17 @@ from natgrad.speech.gmm.training import Schedule
 from natgrad.speech.hmm import Topology
 from natgrad.speech.score import Setting
 
-__all__ = ["ContextModel", "Decoding", "DnnConfig", "SpeechConfig", "settings_grid"]
+__all__ = [
+    "ALIGN_MONOPHONES_AT",
+    "ContextModel",
+    "Decoding",
+    "DnnConfig",
+    "SpeechConfig",
+    "settings_grid",
+]
+
+# As in Kaldi's recipes: often at first, as a flat start is far from the truth.
+ALIGN_MONOPHONES_AT = (*range(2, 11), 12, 14, 16, 18, 20, 23, 26, 29, 32, 35, 38)
 
 
 @dataclass(frozen=True)
