@@ -24,8 +24,8 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.corpora import prepare_an4
 from natgrad.speech.data.check import check
+from natgrad.speech.data.corpora import prepare_an4
 from natgrad.speech.decoding.decoder import DecoderOptions
 from natgrad.speech.features.mfcc import MfccOptions
 from natgrad.speech.gmm.training import Schedule

@@ -25,8 +25,8 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.corpora import prepare_librispeech
 from natgrad.speech.data.check import check
+from natgrad.speech.data.corpora import prepare_librispeech
 from natgrad.speech.decoding.decoder import DecoderOptions
 from natgrad.speech.features.mfcc import MfccOptions
 from natgrad.speech.gmm.training import Schedule
@@ -98,7 +98,12 @@ def librispeech_recipe(source: str | Path, dictionary: str | Path | None = None)
         librispeech_config(),
         partial(prepare_data, source=source),
         partial(prepare_language, source=source, dictionary=dictionary),
-        {"source": str(source), "dictionary": str(dictionary)},
+        {
+            "source": str(source),
+            "dictionary": str(dictionary),
+            "num_words": NUM_WORDS,
+            "num_ngrams": NUM_NGRAMS,
+        },
     )
 
 

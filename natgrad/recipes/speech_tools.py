@@ -17,9 +17,9 @@ from typing import NamedTuple
 from natgrad.parallel.engines import open_engine
 from natgrad.parallel.resubmit import Resubmitting
 from natgrad.recipes.counted_calls import CountedCalls
-from natgrad.speech.corpora import PREPARERS
 from natgrad.speech.data.audio import AudioError, AudioFormat, read_audio, read_audio_format
 from natgrad.speech.data.check import Problem, check, format_problems
+from natgrad.speech.data.corpora import PREPARERS
 from natgrad.speech.data.directory import DataDirectory, DataError, Utterance
 from natgrad.speech.features.extraction import extract
 from natgrad.speech.features.kaldi_archive import write_archive

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from natgrad.speech.corpora import PREPARERS, CorpusError, prepare_an4, prepare_librispeech
-from natgrad.speech.corpora.speaker_split import halve_by_speaker, sample_evenly
 from natgrad.speech.data.audio import read_audio_format
+from natgrad.speech.data.corpora import PREPARERS, CorpusError, prepare_an4, prepare_librispeech
+from natgrad.speech.data.corpora.speaker_split import halve_by_speaker, sample_evenly
 from natgrad.speech.data.directory import DataDirectory, Utterance
 from tests.speech.recordings import babble, write_recording
 

@@ -83,7 +83,8 @@ def _import_lhotse() -> ModuleType:
             "run  pip install 'natgrad[lhotse]'",
             name="lhotse",
         ) from error
-    return lhotse  # type: ignore[no-any-return, unused-ignore]
+    module: ModuleType = lhotse
+    return module
 
 
 def _load(path: str | Path, kind: str) -> Iterable[Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from natgrad.speech.gmm.linear_transform import (
     add_weighted_products,
     gain_of_rows,
+    leave_out_weightless,
     maximize_by_rows,
     packed_size,
     sum_over_gaussians,
@@ -75,9 +76,7 @@ class FmllrStatistics:
         weights: Doubles | None = None,
     ) -> None:
         """Add frames: features (T, D), the pdf of each, and how much each counts (by default 1)."""
-        if weights is not None and not np.all(weights):
-            counts = np.flatnonzero(weights)
-            features, pdfs, weights = features[counts], pdfs[counts], weights[counts]
+        features, pdfs, weights = leave_out_weightless(features, pdfs, weights)
         self.add_posteriors(features, gmms.posteriors(features, pdfs, weights), gmms)
 
     def add_posteriors(

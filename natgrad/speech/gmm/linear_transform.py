@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 __all__ = [
     "add_weighted_products",
     "gain_of_rows",
+    "leave_out_weightless",
     "maximize_by_rows",
     "packed_size",
     "sum_over_gaussians",
@@ -36,6 +37,16 @@ Ints = NDArray[np.int32]
 
 CHUNK_FRAMES = 256  # their products of 41 x 41 elements stay in a cache
 RELATIVE_EIGENVALUE_FLOOR = 1e-12  # of G_i, where features are constant or depend on one another
+
+
+def leave_out_weightless(
+    features: NDArray[np.float32], pdfs: Ints, weights: Doubles | None
+) -> tuple[NDArray[np.float32], Ints, Doubles | None]:
+    """Return features, pdfs and weights of the frames that count: others would only cost time."""
+    if weights is None or np.all(weights):
+        return features, pdfs, weights
+    counts = np.flatnonzero(weights)
+    return features[counts], pdfs[counts], weights[counts]
 
 
 def packed_size(dim: int) -> int:

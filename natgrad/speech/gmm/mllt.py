@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from natgrad.speech.gmm.linear_transform import (
     add_weighted_products,
     gain_of_rows,
+    leave_out_weightless,
     maximize_by_rows,
     packed_size,
     sum_over_gaussians,
@@ -81,9 +82,7 @@ class MlltStatistics:
                 f"mixtures with means of shape {gmms.means.shape} were given to MLLT statistics "
                 f"of shape {self.sums.shape}; expected the mixtures that they were made for"
             )
-        if weights is not None and not np.all(weights):
-            counts = np.flatnonzero(weights)
-            features, pdfs, weights = features[counts], pdfs[counts], weights[counts]
+        features, pdfs, weights = leave_out_weightless(features, pdfs, weights)
         frame, gaussian, posterior, _ = gmms.posteriors(features, pdfs, weights)
         data = np.ascontiguousarray(features, dtype=np.float64)
         precisions = sum_over_gaussians(frame, gaussian, posterior, gmms.precisions, len(data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from natgrad.speech.corpora.source_files import find_audio, read_lines, refuse
+from natgrad.speech.data.corpora.source_files import find_audio, read_lines, refuse
 from natgrad.speech.data.directory import DataDirectory, Utterance
 from natgrad.speech.data.problem import Problem
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from natgrad.speech.corpora.source_files import find_all_audio, read_lines, refuse
-from natgrad.speech.corpora.speaker_split import halve_by_speaker, sample_evenly
 from natgrad.speech.data.audio import read_audio_format
+from natgrad.speech.data.corpora.source_files import find_all_audio, read_lines, refuse
+from natgrad.speech.data.corpora.speaker_split import halve_by_speaker, sample_evenly
 from natgrad.speech.data.directory import DataDirectory, Utterance
 from natgrad.speech.data.problem import Problem
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from natgrad.speech.corpora.an4 import prepare_an4
-from natgrad.speech.corpora.librispeech import prepare_librispeech
-from natgrad.speech.corpora.source_files import CorpusError
+from natgrad.speech.data.corpora.an4 import prepare_an4
+from natgrad.speech.data.corpora.librispeech import prepare_librispeech
+from natgrad.speech.data.corpora.source_files import CorpusError
 from natgrad.speech.data.directory import DataDirectory
 
 __all__ = ["PREPARERS", "CorpusError", "prepare_an4", "prepare_librispeech"]
