@@ -66,7 +66,7 @@ def test_statistics_are_those_of_the_definition(seed: int, dim: int) -> None:
 def test_no_numerical_optimiser_finds_a_better_transform(seed: int, dim: int) -> None:
     speaker = random_speaker(seed, dim)
     posteriors = literal_posteriors(speaker)
-    found = estimate_fmllr(accumulate(speaker), max_sweeps=200)
+    found = estimate_fmllr(accumulate(speaker), max_sweeps=5000)
     num_frames = len(speaker.features)
 
     def loss(flat: Doubles) -> float:

@@ -56,7 +56,7 @@ def test_statistics_are_those_of_the_definition(seed: int, dim: int) -> None:
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_no_numerical_optimiser_finds_a_better_transform(seed: int, dim: int) -> None:
     speaker = correlated(seed, dim)
-    found = estimate_mllt(accumulate(speaker), speaker.gmms, max_sweeps=200)
+    found = estimate_mllt(accumulate(speaker), speaker.gmms, max_sweeps=5000)
     scatter, num_frames = literal_scatter(speaker), len(speaker.features)
 
     def loss(flat: Doubles) -> float:
