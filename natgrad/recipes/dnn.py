@@ -7,7 +7,7 @@ alignments: it is what the network believes that must be divided out (appendix C
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,12 +21,12 @@ from natgrad.data import Block, Examples, Segment
 from natgrad.nn import Network
 from natgrad.recipes.network_job import EVALUATION_SIZE, restore
 from natgrad.run.model_file import read_model, write_model
-from natgrad.speech.corpus import Share, SpeakerTransforms
+from natgrad.speech.corpus import Corpus, Share, SpeakerTransforms
 from natgrad.speech.features.deltas import splice
 from natgrad.speech.features.front_end import FrontEnd
-from natgrad.speech.trained import Alignments
+from natgrad.speech.trained import Alignments, Trained
 
-__all__ = ["AlignedSource", "NetworkScorer", "estimate_priors"]
+__all__ = ["AlignedSource", "NetworkScorer", "choose_held_out", "estimate_priors", "sources_of"]
 
 SMALLEST_PRIOR = 1e-8  # a class that never occurs must not be the best answer to everything
 
@@ -46,6 +46,32 @@ class AlignedSource:
         kept = [item for item in self.share.items if item.key in self.alignments]
         for item, features in self.share.read(self.front_end, self.transforms, kept):
             yield Segment(item.key, features, self.pdf_of_state[self.alignments[item.key]])
+
+
+def sources_of(shares: Sequence[Share], trained: Trained) -> list[AlignedSource]:
+    """Return the sources of examples that shares of aligned utterances are."""
+    return [
+        AlignedSource(
+            share,
+            {i.key: trained.alignments[i.key] for i in share.items if i.key in trained.alignments},
+            trained.model.front_end,
+            trained.transforms,
+            trained.model.states.pdf,
+        )
+        for share in shares
+    ]
+
+
+def choose_held_out(corpus: Corpus, num_frames: int, seed: int = 0) -> set[str]:
+    """Return the keys of utterances, drawn at random, that have about as many frames."""
+    chosen: set[str] = set()
+    for place in np.random.default_rng(seed).permutation(len(corpus.items)):
+        if num_frames <= 0:
+            break
+        item = corpus.items[place]
+        chosen.add(item.key)
+        num_frames -= item.num_frames
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,29 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from natgrad.data import build, open_examples
 from natgrad.data.examples import INDEX
-from natgrad.recipes.dnn import AlignedSource, NetworkScorer, estimate_priors
+from natgrad.recipes.dnn import (
+    AlignedSource,
+    NetworkScorer,
+    choose_held_out,
+    estimate_priors,
+    sources_of,
+)
 from natgrad.recipes.network_job import evaluate_model
+from natgrad.recipes.speech_files import at_speed
+from natgrad.recipes.speeds import read_at_all_speeds
 from natgrad.recipes.train import FREE_TABLES, train
 from natgrad.recipes.train_config import DataConfig, RunConfig, TrainConfig
-from natgrad.recipes.workshop import Workshop
+from natgrad.recipes.workshop import NUM_SHARES, Workshop
 from natgrad.run.config import to_mapping
 from natgrad.run.directory import RunDirectory
 from natgrad.run.stages import Facts
 from natgrad.speech.gmm.training import GmmTrainer
-from natgrad.speech.trained import Trained, read_alignments, write_alignments
+from natgrad.speech.trained import read_alignments, write_alignments
 
 __all__ = ["align_again", "network_scorer", "train_network", "write_examples", "write_priors"]
 
@@ -28,33 +39,36 @@ BUILD_WORKERS = 2
 
 
 def write_examples(shop: Workshop, number: int = 0) -> Facts:
-    """Write the aligned frames of all training utterances as blocks of examples."""
+    """Write the aligned frames of all training utterances as blocks of examples.
+
+    Held-out utterances are held out at all speeds, and are judged as they were spoken.
+    """
     dnn, files = shop.config.dnn, shop.files.dnn(number)
-    trained = Trained.read(shop.files.gmm("sat"))
-    model = trained.model
-    alignments = read_alignments(files.alignments)[0] if number else trained.alignments
-    sources = [
-        AlignedSource(
-            share,
-            {item.key: alignments[item.key] for item in share.items if item.key in alignments},
-            model.front_end,
-            trained.transforms,
-            model.states.pdf,
-        )
-        for share in shop.shares("train")
-    ]
+    at_speeds = read_at_all_speeds(shop)
+    again = read_alignments(files.alignments)[0] if number else None
+    held_out = choose_held_out(shop.corpus("train"), dnn.validation_samples)
+    training: list[AlignedSource] = []
+    validation: list[AlignedSource] = []
+    for speed, trained in at_speeds.items():
+        corpus = shop.corpus("train", speed)
+        hidden = {at_speed(key, speed) for key in held_out}
+        seen = [item.key for item in corpus.items if item.key not in hidden]
+        aligned = trained if again is None else replace(trained, alignments=again)
+        training += sources_of(corpus.subset(seen).shares(NUM_SHARES), aligned)
+        if speed == 1.0:
+            validation += sources_of(corpus.subset(sorted(hidden)).shares(NUM_SHARES), aligned)
     shutil.rmtree(files.run, ignore_errors=True)  # it was trained on other examples
     if (files.examples / INDEX).exists():
         shutil.rmtree(files.examples)
     examples = build(
         files.examples,
-        sources,
-        num_classes=model.states.num_pdfs,
+        training,
+        validation_sources=validation,
+        num_classes=at_speeds[1.0].model.states.num_pdfs,
         left_context=dnn.context,
         right_context=dnn.context,
         num_jobs=dnn.training.num_jobs,
         samples_per_job=dnn.samples_per_job,
-        validation_samples=dnn.validation_samples,
         train_subset_samples=dnn.train_subset_samples,
         piece_frames=dnn.piece_frames,
         num_workers=min(BUILD_WORKERS, os.cpu_count() or 1),
@@ -108,17 +122,20 @@ def network_scorer(shop: Workshop, number: int = 0) -> NetworkScorer:
 
 def align_again(shop: Workshop, number: int) -> Facts:
     """Align the training utterances with the network, for the next one to be trained on."""
-    before = Trained.read(shop.files.gmm("sat"))
-    trainer = GmmTrainer(shop.shares("train"), shop.lexicon, shop.workers)
     scorer = network_scorer(shop, number - 1)
-    aligned = trainer.align(before, shop.config.sat.schedule, scorer)
+    alignments: dict[str, NDArray[np.int32]] = {}
+    failures: dict[str, str] = {}
+    num_frames = num_changed = 0
+    for speed, before in read_at_all_speeds(shop).items():
+        trainer = GmmTrainer(shop.shares("train", speed), shop.lexicon, shop.workers)
+        aligned = trainer.align(before, shop.config.sat.schedule, scorer)
+        alignments |= aligned.alignments
+        failures |= aligned.failures
+        pdf = before.model.states.pdf
+        for key in aligned.alignments.keys() & before.alignments.keys():
+            is_changed = pdf[aligned.alignments[key]] != pdf[before.alignments[key]]
+            num_frames, num_changed = num_frames + len(is_changed), num_changed + is_changed.sum()
     path = shop.files.dnn(number).alignments
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_alignments(path, aligned.alignments, aligned.failures)
-    pdf = before.model.states.pdf
-    both = aligned.alignments.keys() & before.alignments.keys()
-    num_frames = sum(len(aligned.alignments[key]) for key in both)
-    changed = sum(
-        int((pdf[aligned.alignments[key]] != pdf[before.alignments[key]]).sum()) for key in both
-    )
-    return {"changed": round(changed / num_frames, 4), "failures": dict(aligned.failures)}
+    write_alignments(path, alignments, failures)
+    return {"changed": round(float(num_changed / num_frames), 4), "failures": failures}

@@ -64,6 +64,7 @@ class DnnConfig:
         decoder: the search; its acoustic scale is that of posteriors over priors.
         num_realignments: how often the network aligns the training utterances, and another one is
             trained on that.
+        other_speeds: it learns from the training utterances at these speeds too.
     """
 
     context: int
@@ -76,6 +77,7 @@ class DnnConfig:
     piece_frames: int | None
     decoder: DecoderOptions
     num_realignments: int = 0
+    other_speeds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

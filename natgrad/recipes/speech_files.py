@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DnnFiles", "SpeechFiles"]
+__all__ = ["DnnFiles", "SpeechFiles", "at_speed"]
+
+
+def at_speed(name: str, speed: float) -> str:
+    """Return what something is called when it is played at a speed.
+
+    >>> at_speed("anna", 1.0), at_speed("anna", 0.9)
+    ('anna', 'anna-0.9')
+    """
+    return name if speed == 1.0 else f"{name}-{speed:g}"
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,8 @@ class SpeechFiles:
 
     data/NAME/           data directories
     language/            lexicon.txt, lm.arpa.gz
-    features/NAME/       cepstra
-    gmm/NAME/            a model, its alignments, speakers' transforms
+    features/NAME/       cepstra; features/NAME-SPEED/ of the utterances at another speed
+    gmm/NAME/            a model, its alignments, speakers' transforms; gmm/NAME-SPEED/ likewise
     graphs/              decoding graphs, by what they were made of
     decode/SYSTEM/NAME/  words, speakers' transforms
     dnn/                 examples, the training run, priors; dnn-2/ after re-alignment
@@ -65,13 +74,13 @@ class SpeechFiles:
         """The language model."""
         return self.root / "language" / "lm.arpa.gz"
 
-    def features(self, name: str) -> Path:
+    def features(self, name: str, speed: float = 1.0) -> Path:
         """The features of a data directory."""
-        return self.root / "features" / name
+        return self.root / "features" / at_speed(name, speed)
 
-    def gmm(self, name: str) -> Path:
+    def gmm(self, name: str, speed: float = 1.0) -> Path:
         """A model, with its alignments and transforms."""
-        return self.root / "gmm" / name
+        return self.root / "gmm" / at_speed(name, speed)
 
     @property
     def graphs(self) -> Path:

@@ -23,6 +23,7 @@ from natgrad.recipes.gmm_stages import train_lda, train_mono, train_sat, train_t
 from natgrad.recipes.speech_config import SpeechConfig
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.speech_table import write_table
+from natgrad.recipes.speeds import align_at_speed
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Progress, Workshop
 from natgrad.run.stages import Facts, Stage, run_stages
@@ -100,7 +101,10 @@ class SpeechRecipe:
 
     def _network_stages(self, shop: Workshop, follow_training: OnEvent | None) -> list[Stage]:
         examples, training = _example_settings(self.config), _training_settings(self.config)
-        stages = []
+        stages = [
+            Stage(f"sat-{speed:g}", partial(align_at_speed, shop, speed))
+            for speed in self.config.dnn.other_speeds
+        ]
         for number in range(self.config.dnn.num_realignments + 1):
             name = f"dnn-{number + 1}" if number else "dnn"
             if number:
@@ -152,6 +156,7 @@ def _example_settings(config: SpeechConfig) -> dict[str, Any]:
         "validation_samples": dnn.validation_samples,
         "train_subset_samples": dnn.train_subset_samples,
         "piece_frames": dnn.piece_frames,
+        "other_speeds": dnn.other_speeds,
     }
 
 

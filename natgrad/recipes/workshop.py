@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from natgrad.parallel.engines import open_engine
 from natgrad.parallel.resubmit import Resubmitting
 from natgrad.recipes.speech_config import SpeechConfig
-from natgrad.recipes.speech_files import SpeechFiles
+from natgrad.recipes.speech_files import SpeechFiles, at_speed
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.speech.corpus import Corpus, Item, Share
 from natgrad.speech.data.directory import DataDirectory
@@ -68,25 +68,31 @@ class Workshop:
         """The names of those that are recognised."""
         return tuple(dict.fromkeys((self.config.tune, self.config.report)))
 
-    def data(self, name: str) -> DataDirectory:
-        """Return a data directory."""
-        return DataDirectory.read(self.files.data(name))
+    def data(self, name: str, speed: float = 1.0) -> DataDirectory:
+        """Return a data directory, with other keys and speakers at another speed."""
+        data = DataDirectory.read(self.files.data(name))
+        if speed == 1.0:
+            return data
+        return DataDirectory.of(
+            replace(u, key=at_speed(u.key, speed), speaker=at_speed(u.speaker, speed))
+            for u in data.utterances.values()
+        )
 
-    def corpus(self, name: str) -> Corpus:
+    def corpus(self, name: str, speed: float = 1.0) -> Corpus:
         """Return the utterances of a data directory that have features."""
-        data = self.data(name)
-        store = open_features(self.files.features(name))
+        data = self.data(name, speed)
+        store = open_features(self.files.features(name, speed))
         kept = data.subset([key for key in data.utterances if key in store])
         items = tuple(
             Item(key, utterance.speaker, store.num_frames(key), utterance.text)
             for key, utterance in kept.utterances.items()
         )
         means = speaker_means(store, kept.speakers)
-        return Corpus(self.files.features(name).absolute(), items, means)
+        return Corpus(self.files.features(name, speed).absolute(), items, means)
 
-    def shares(self, name: str) -> list[Share]:
+    def shares(self, name: str, speed: float = 1.0) -> list[Share]:
         """Return the utterances of a data directory in shares for the workers."""
-        return self.corpus(name).shares(NUM_SHARES)
+        return self.corpus(name, speed).shares(NUM_SHARES)
 
     @property
     def lexicon(self) -> Lexicon:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,20 @@ def test_resampling_keeps_the_duration_and_a_tone(
     np.testing.assert_allclose(
         audio.samples[inside], tone(len(audio.samples), wanted)[inside], atol=0.003
     )
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from([0.9, 1.1, 0.5]), st.sampled_from([None, 8000, 22050]))
+def test_at_another_speed_it_is_shorter_and_higher(speed: float, rate: int | None) -> None:
+    tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(32000) / 16000)
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_recording(Path(directory) / "a.wav", tone.astype(np.float32))
+        audio = read_audio(path, rate, speed=speed)
+    assert audio.sample_rate == (rate or 16000)
+    assert audio.duration_seconds == pytest.approx(2 / speed, abs=1e-3)
+    spectrum = np.abs(np.fft.rfft(audio.samples * np.hanning(len(audio.samples))))
+    highest = np.argmax(spectrum) * audio.sample_rate / len(audio.samples)
+    assert highest == pytest.approx(440 * speed, abs=1.0)
 
 
 def test_format_is_told_without_decoding(tmp_path: Path) -> None:
