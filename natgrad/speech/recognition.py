@@ -27,6 +27,8 @@ __all__ = [
     "recognise_by_speaker",
 ]
 
+NUM_ADAPTATION_ROUNDS = 3  # of fMLLR on the words of one pass
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -114,16 +116,24 @@ def recognise_by_speaker(
     """Recognise in passes: the first without speakers' transforms, the next with those it suggests.
 
     Returns:
-        what each pass recognised, and the transforms of the last one.
+        what each pass recognised, and the transforms that the last one suggests: for a network,
+        which comes after it.
     """
     pdf_of_label = model.states.pdf_of_label
     unadapted = model.unadapted or model.gmms
+
+    def adapt(
+        heard: RecognisedShare, now: SpeakerTransforms | None
+    ) -> dict[str, NDArray[np.float64]]:
+        return estimate_transforms(share, heard.alignments, model, now, NUM_ADAPTATION_ROUNDS)
+
     first = recognise(
         share, model.front_end, unadapted.log_likelihoods, pdf_of_label, passes_to_do[0]
     )
-    passes, transforms = [first], None
+    if len(passes_to_do) == 1:
+        return [first], {}
+    passes, transforms = [first], adapt(first, None)
     for one_pass in passes_to_do[1:]:
-        transforms = estimate_transforms(share, passes[-1].alignments, model, transforms, 3)
         passes.append(
             recognise(
                 share,
@@ -134,7 +144,8 @@ def recognise_by_speaker(
                 transforms,
             )
         )
-    return passes, transforms or {}
+        transforms = adapt(passes[-1], transforms)
+    return passes, transforms
 
 
 @lru_cache(maxsize=2)
