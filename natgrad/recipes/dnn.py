@@ -29,6 +29,8 @@ from natgrad.speech.trained import Alignments, Trained
 __all__ = ["AlignedSource", "NetworkScorer", "choose_held_out", "estimate_priors", "sources_of"]
 
 SMALLEST_PRIOR = 1e-8  # a class that never occurs must not be the best answer to everything
+# With ten samples to a class, log-priors were off by 0.7, and errors by a few percent.
+SAMPLES_PER_PRIOR = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +111,26 @@ def _loaded(
 
 
 def estimate_priors(model: Path, examples: Examples, out: Path) -> Mapping[str, float]:
-    """Write the mean posterior of each class over the training subset, in float64."""
-    assert examples.train_subset is not None, "the recipe's examples have one"
+    """Write the mean posterior of each class, in float64.
+
+    It is taken over as many training blocks, spread evenly over all, as give each class enough
+    samples on average.
+    """
     network = restore(read_model(model)).eval()
-    block = Block.read(examples.train_subset.path)
+    wanted = SAMPLES_PER_PRIOR * examples.num_classes
+    num_blocks = min(-(-wanted * examples.num_blocks // examples.num_samples), examples.num_blocks)
     total = torch.zeros(examples.num_classes, dtype=torch.float64)
+    num_samples = 0
     with torch.inference_mode():
-        for minibatch in block.minibatches(EVALUATION_SIZE, seed=0):
-            total += network.log_posteriors(minibatch.features).double().exp().sum(dim=0)
+        for number in range(num_blocks):
+            block = Block.read(examples.block_paths[number * examples.num_blocks // num_blocks])
+            num_samples += block.num_samples
+            for minibatch in block.minibatches(EVALUATION_SIZE, seed=0):
+                total += network.log_posteriors(minibatch.features).double().exp().sum(dim=0)
     priors = total / total.sum()
-    write_model(out, {"priors": priors}, {"kind": "priors", "num_samples": block.num_samples})
-    return {"smallest": float(priors.min()), "largest": float(priors.max())}
+    write_model(out, {"priors": priors}, {"kind": "priors", "num_samples": num_samples})
+    return {
+        "smallest": float(priors.min()),
+        "largest": float(priors.max()),
+        "samples": num_samples,
+    }

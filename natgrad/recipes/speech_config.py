@@ -90,6 +90,8 @@ class SpeechConfig:
             reported. If they are the same, its speakers are divided in two halves, and each is
             recognised with the setting that is best for the other.
         mfcc: features, and so the sample rate.
+        normalize_variance: whether speakers' cepstra have not only a mean of zero but also a
+            variance of one.
         monophone, triphone, lda_mllt, sat: the models, each of which gives the next its alignments.
         monophone_utterances: monophones are trained on so many of the shortest; None means all.
         lda_context, lda_dim: of the frames that LDA sees, and what it makes of them.
@@ -114,6 +116,7 @@ class SpeechConfig:
     topology: Topology = field(default_factory=Topology)
     silence_probability: float = 0.5
     marks_position: bool = True
+    normalize_variance: bool = False
 
 
 def settings_grid(

@@ -136,6 +136,7 @@ def _mono_settings(config: SpeechConfig) -> dict[str, Any]:
         "topology": asdict(config.topology),
         "marks_position": config.marks_position,
         "silence_probability": config.silence_probability,
+        "normalize_variance": config.normalize_variance,
     }
 
 

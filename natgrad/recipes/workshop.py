@@ -87,7 +87,7 @@ class Workshop:
             Item(key, utterance.speaker, store.num_frames(key), utterance.text)
             for key, utterance in kept.utterances.items()
         )
-        means = speaker_means(store, kept.speakers)
+        means = speaker_means(store, kept.speakers, self.config.normalize_variance)
         return Corpus(self.files.features(name, speed).absolute(), items, means)
 
     def shares(self, name: str, speed: float = 1.0) -> list[Share]:

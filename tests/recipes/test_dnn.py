@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from natgrad.data import Block, Examples
 from natgrad.data import build as build_examples
 from natgrad.nn import Network
 from natgrad.nn.network import build as build_network
+from natgrad.recipes import dnn
 from natgrad.recipes.dnn import AlignedSource, NetworkScorer, estimate_priors
 from natgrad.run.model_file import read_model, write_model
 from natgrad.speech.corpus import Item, Share
@@ -148,24 +150,53 @@ def test_model_or_priors_that_were_written_anew_are_read_anew(tmp_path: Path) ->
     assert not np.allclose(scorer(features), second, atol=0.1)
 
 
-def test_priors_are_the_mean_posteriors_of_the_training_subset(
-    examples: Examples, tmp_path: Path
+@pytest.mark.parametrize("samples_per_class", [1, 7, 12, 1000])
+def test_priors_are_the_mean_posteriors_of_enough_training_blocks(
+    source: AlignedSource,
+    tmp_path: Path,
+    samples_per_class: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    examples = build_examples(
+        tmp_path / "blocks",
+        [source],
+        num_classes=NUM_PDFS,
+        left_context=LEFT,
+        right_context=RIGHT,
+        samples_per_job=20,
+        piece_frames=5,
+    )
+    assert examples.num_blocks > 3
+    monkeypatch.setattr(dnn, "SAMPLES_PER_PRIOR", samples_per_class)
     network = write_network(tmp_path / "model", seed=3)
     facts = estimate_priors(tmp_path / "model", examples, tmp_path / "priors")
-    assert examples.train_subset is not None
-    total, count = np.zeros(NUM_PDFS), 0
-    for piece in Block.read(examples.train_subset.path).pieces():
-        for x in piece.examples.features.numpy():
-            total += np.exp(literal_log_posteriors(network, x))
-            count += 1
     model = read_model(tmp_path / "priors")
     priors = model.tensors["priors"].numpy()
+    count = model.description["num_samples"]
+    wanted = min(samples_per_class * NUM_PDFS, examples.num_samples)
+    assert 0.8 * wanted <= count <= wanted + 40  # whole blocks, which differ a little in size
+    posteriors = [
+        sum(
+            np.exp(literal_log_posteriors(network, x))
+            for piece in Block.read(path).pieces()
+            for x in piece.examples.features.numpy()
+        )
+        for path in examples.block_paths
+    ]
+    sizes = [Block.read(path).num_samples for path in examples.block_paths]
+    choices = [
+        chosen
+        for number in range(1, len(sizes) + 1)
+        for chosen in combinations(range(len(sizes)), number)
+        if sum(sizes[place] for place in chosen) == count
+    ]
+    assert any(
+        np.allclose(priors, sum(posteriors[place] for place in chosen) / count, rtol=1e-5)
+        for chosen in choices
+    )
     assert priors.dtype == np.float64
-    np.testing.assert_allclose(priors, total / count, rtol=1e-5)
     assert priors.sum() == pytest.approx(1.0, abs=1e-12)
-    assert facts == {"smallest": priors.min(), "largest": priors.max()}
-    assert model.description["num_samples"] == count == examples.train_subset.num_samples
+    assert facts == {"smallest": priors.min(), "largest": priors.max(), "samples": count}
 
 
 def test_scorer_is_small_enough_to_be_sent(tmp_path: Path) -> None:

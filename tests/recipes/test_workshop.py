@@ -15,6 +15,7 @@ from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.speech.data.directory import DataDirectory, Utterance
+from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.features.store import write_features
 from natgrad.speech.lexicon.files import write_lexicon
 from natgrad.speech.lexicon.lexicon import Lexicon, Pronunciation
@@ -47,6 +48,17 @@ def test_corpus_is_the_utterances_that_have_features(tmp_path: Path) -> None:
     assert corpus.cmvn.keys() == {"a", "c"}
     assert corpus.features.is_absolute()
     np.testing.assert_allclose(corpus.cmvn["a"].offset, [-5, -5], atol=1)
+
+
+def test_speakers_variances_are_normalized_if_the_recipe_says_so(tmp_path: Path) -> None:
+    shop = shop_in(tmp_path)
+    add_data(shop, "train", ["a-1", "a-2"])
+    shop = replace(shop, config=replace(shop.config, normalize_variance=True))
+    corpus = shop.corpus("train")
+    values = np.concatenate([x for _, x in corpus.shares(1)[0].read(FrontEnd())])
+    np.testing.assert_allclose(values.std(axis=0), 1, atol=0.01)
+    shop = replace(shop, config=replace(shop.config, normalize_variance=False))
+    assert (shop.corpus("train").cmvn["a"].scale == 1).all()
 
 
 def test_shares_do_not_depend_on_the_workers(tmp_path: Path) -> None:
