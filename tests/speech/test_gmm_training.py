@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from natgrad.parallel.engines import open_engine
 from natgrad.speech.corpus import Corpus, Share
-from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.features.store import open_features
 from natgrad.speech.gmm.questions import derive_questions
 from natgrad.speech.gmm.training import GmmTrainer, Iteration, Schedule, convert_alignment
@@ -24,11 +23,9 @@ from tests.speech.contexts import PHONES as FEW_PHONES
 from tests.speech.contexts import TOPOLOGY as FEW_STATES
 from tests.speech.contexts import draw_frames
 from tests.speech.toy_language import LEXICON, PHONES, TOPOLOGY, Language, files_of, with_more
+from tests.speech.toy_training import DELTAS, NUM_LEAVES, SHORT, train_all
 from tests.speech.utterances import draw_alignment
 
-DELTAS = FrontEnd(num_deltas=1)
-SHORT = Schedule(num_iterations=4, num_gaussians=30, last_growth=3, align_at=(2, 3))
-NUM_LEAVES = 30
 BAD = ("empty", "unknown", "short", "untold")
 
 
@@ -61,20 +58,6 @@ def corpus(with_bad: Corpus) -> Corpus:
 def inline() -> Iterator[Executor]:
     with open_engine("inline", 1) as engine:
         yield engine
-
-
-def train_all(shares: list[Share], executor: Executor) -> list[Trained]:
-    """Train a model of each kind, each from the one before."""
-    trainer = GmmTrainer(shares, LEXICON, executor)
-    mono = trainer.flat_start(PHONES, TOPOLOGY, DELTAS, SHORT)
-    schedule = replace(SHORT, num_gaussians=50)
-    tri = trainer.train_context(mono, DELTAS, NUM_LEAVES, schedule)
-    front_end = trainer.estimate_lda(tri, 1, 1, 6)
-    lda = trainer.train_context(tri, front_end, NUM_LEAVES, replace(schedule, mllt_at=(2,)))
-    adapted = trainer.adapt(lda, schedule)
-    with_transforms = replace(schedule, fmllr_at=(3,))
-    sat = trainer.train_context(adapted, front_end, NUM_LEAVES, with_transforms)
-    return [mono, tri, lda, sat]
 
 
 @pytest.fixture(scope="module")
