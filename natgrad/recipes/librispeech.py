@@ -72,7 +72,7 @@ def librispeech_config() -> SpeechConfig:
             context=4,
             network=NetworkShape(hidden=((1000, 200),) * 3, iterations_per_layer=2),
             training=TrainingConfig(
-                num_epochs=6.0, num_jobs=2, initial_effective_lr=0.01, final_effective_lr=0.001
+                num_epochs=2.5, num_jobs=2, initial_effective_lr=0.01, final_effective_lr=0.001
             ),
             combination=CombinationConfig(num_models=10),
             samples_per_job=60_000,
@@ -80,6 +80,7 @@ def librispeech_config() -> SpeechConfig:
             train_subset_samples=20_000,
             piece_frames=None,
             decoder=WIDE,
+            other_speeds=(0.9, 1.1),
         ),
     )
 

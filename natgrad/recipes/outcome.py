@@ -34,7 +34,7 @@ class Outcome:
 
     Args:
         scored: its words and errors.
-        settings: how they were weighed: once, or once for each half.
+        settings: how they were weighed: one, or all that were best for others than a speaker.
         best_setting, best_rate: what the reported utterances themselves would have chosen. It is
             too good to be reported, and there to be compared with other work that does.
         speakers: the utterances of each.
@@ -83,24 +83,27 @@ def score_settings(
 ) -> Outcome:
     """Choose the setting by the errors on one set, and count those on the other.
 
-    If both are the same, its speakers are divided in two halves, in turn by name, and each is
-    scored with the setting that is best for the other.
+    If both are the same, each speaker is scored with the setting that is best for all others.
     """
     said = _references(report)
     heard = _by_setting(heard_in_report, words, said)
     if is_same_set:
-        halves = _halves(report)
-        if not all(halves):
+        speakers = report.subset(said).speakers
+        if len(speakers) < 2:
             raise ScoreError(
-                "settings for one half of the speakers are chosen on the other half, but only "
-                f"{', '.join(report.speakers)} has said any words: give a set to tune on, or at "
-                "least two speakers"
+                "settings for a speaker are chosen on the others, but only "
+                f"{', '.join(speakers)} has said any words: give a set to tune on, or at least two "
+                "speakers"
             )
-        chosen = [_best(said, heard, half) for half in reversed(halves)]
+        of_speaker = {
+            speaker: _best(said, heard, [key for key in said if key not in set(keys)])
+            for speaker, keys in speakers.items()
+        }
+        chosen = sorted(set(of_speaker.values()))
         hypotheses = {
-            key: heard[setting][key]
-            for half, setting in zip(halves, chosen, strict=True)
-            for key in half
+            key: heard[of_speaker[speaker]][key]
+            for speaker, keys in speakers.items()
+            for key in keys
         }
     else:
         said_in_tune = _references(tune)
@@ -142,14 +145,6 @@ def _by_setting(found: RecognisedShare, words: Symbols, said: Mapping[str, Words
         }
         for setting in settings
     }
-
-
-def _halves(data: DataDirectory) -> list[list[str]]:
-    speakers = data.subset(_references(data)).speakers
-    return [
-        [key for speaker in list(speakers)[parity::2] for key in speakers[speaker]]
-        for parity in (0, 1)
-    ]
 
 
 def _best(said: Mapping[str, Words], heard: BySetting, keys: Sequence[str]) -> Setting:

@@ -87,8 +87,8 @@ class SpeechConfig:
     Args:
         name: of the corpus.
         tune, report: the data directories whose errors the settings are chosen by, and that are
-            reported. If they are the same, its speakers are divided in two halves, and each is
-            recognised with the setting that is best for the other.
+            reported. If they are the same, each speaker is recognised with the setting that is best
+            for all others.
         mfcc: features, and so the sample rate.
         normalize_variance: whether speakers' cepstra have not only a mean of zero but also a
             variance of one.
