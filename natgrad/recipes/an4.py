@@ -57,7 +57,7 @@ def an4_config() -> SpeechConfig:
         name="an4",
         tune="test",
         report="test",
-        mfcc=MfccOptions(sample_rate=SAMPLE_RATE),
+        mfcc=MfccOptions(sample_rate=SAMPLE_RATE, use_energy=False),
         normalize_variance=True,
         monophone=Schedule(45, NUM_GAUSSIANS, 35, ALIGN_MONOPHONES_AT, first_beam=6.0),
         triphone=ContextModel(NUM_LEAVES, schedule),
@@ -67,7 +67,7 @@ def an4_config() -> SpeechConfig:
         decoding=Decoding(
             first=WIDE,
             next=(WIDE, WIDE),
-            settings=settings_grid(LM_WEIGHTS, (0.0,)),
+            settings=settings_grid(LM_WEIGHTS, (-1.0, 0.0)),
         ),
         decoded=("mono", "tri", "lda", "sat"),
         dnn=DnnConfig(
