@@ -74,7 +74,7 @@ def an4_config() -> SpeechConfig:
             context=4,
             network=NetworkShape(hidden=((600, 120),) * 3, iterations_per_layer=2),
             training=TrainingConfig(
-                num_epochs=3.0, num_jobs=2, initial_effective_lr=0.01, final_effective_lr=0.001
+                num_epochs=1.3, num_jobs=2, initial_effective_lr=0.01, final_effective_lr=0.001
             ),
             combination=CombinationConfig(num_models=10),
             samples_per_job=20_000,
@@ -82,7 +82,7 @@ def an4_config() -> SpeechConfig:
             train_subset_samples=10_000,
             piece_frames=PIECE_FRAMES,
             decoder=WIDE,
-            other_speeds=(0.9, 1.1),
+            other_speeds=(0.85, 0.9, 0.95, 1.05, 1.1, 1.15),
         ),
     )
 
