@@ -58,6 +58,7 @@ def small_demo() -> SpeechRecipe:
             validation_samples=500,
             train_subset_samples=500,
             decoder=search,
+            num_realignments=1,
             other_speeds=(1.1,),
         ),
         monophone_utterances=32,

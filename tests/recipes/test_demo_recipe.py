@@ -23,8 +23,8 @@ from tests.recipes.small_demo import INLINE, SIZE, SmallDemo, small_demo
 
 STAGES = [
     "data", "language", "features", "mono", "tri", "lda", "sat", "decode-mono", "decode-tri",
-    "decode-lda", "decode-sat", "sat-1.1", "dnn-examples", "dnn", "dnn-priors", "decode-dnn",
-    "table",
+    "decode-lda", "decode-sat", "sat-1.1", "dnn-examples", "dnn", "dnn-priors", "dnn-2-align",
+    "dnn-2-examples", "dnn-2", "dnn-2-priors", "decode-dnn", "table",
 ]  # fmt: skip
 # What tells the time or the place, and so is another in every run.
 OF_THE_MOMENT = ("events.jsonl", "lock", "config.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from natgrad.data import Block, open_examples
@@ -12,6 +13,7 @@ from natgrad.recipes.speech_files import at_speed
 from natgrad.recipes.speeds import read_at_all_speeds
 from natgrad.recipes.workshop import Workshop
 from natgrad.speech.corpus import Corpus, Item
+from natgrad.speech.trained import read_alignments
 from tests.recipes.silent import silent
 from tests.recipes.small_demo import INLINE, SmallDemo, small_demo
 
@@ -67,6 +69,30 @@ def test_held_out_utterances_are_held_out_at_all_speeds(shop: Workshop) -> None:
     for speed, trained in read_at_all_speeds(shop).items():
         hidden = {at_speed(key, speed) for key in validation}
         assert trained.alignments.keys() - hidden <= training
+
+
+def test_the_next_network_learns_what_the_first_aligned_at_all_speeds(
+    shop: Workshop, whole_demo: SmallDemo
+) -> None:
+    first, second = shop.files.dnn(0), shop.files.dnn(1)
+    again, failures = read_alignments(second.alignments)
+    expected: set[str] = set()
+    num_changed = num_frames = 0
+    for speed, before in read_at_all_speeds(shop).items():
+        expected |= {item.key for item in shop.corpus("train", speed).items}
+        pdf = before.model.states.pdf
+        for key in before.alignments.keys() & again.keys():
+            num_changed += int((pdf[before.alignments[key]] != pdf[again[key]]).sum())
+            num_frames += len(again[key])
+    assert again.keys() | failures.keys() == expected
+    facts = whole_demo.facts["dnn-2-align"]
+    assert facts["changed"] == pytest.approx(num_changed / num_frames, abs=1e-4)
+    assert facts["changed"] > 0
+    labels, labels_again = (
+        np.concatenate([np.asarray(piece.examples.labels) for piece in Block.read(path).pieces()])
+        for path in (first.examples / "train_subset.block", second.examples / "train_subset.block")
+    )
+    assert not np.array_equal(labels, labels_again)
 
 
 def test_as_many_are_held_out_as_have_the_frames() -> None:
