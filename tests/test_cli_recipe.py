@@ -82,9 +82,9 @@ def test_stages_are_told_with_all_that_failed_and_are_not_done_twice(
     assert (code, said) == (0, "")
     lines = error.splitlines()
     assert [line for line in lines if line.startswith("stage")] == [
-        "stage 1/16: data",
-        "stage 2/16: language",
-        "stage 3/16: features",
+        "stage 1/22: data",
+        "stage 2/22: language",
+        "stage 3/22: features",
     ]
     assert "  problem: anna: is in both sets. Move her" in lines
     assert any(line.endswith("; words 1") for line in lines)
