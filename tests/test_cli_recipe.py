@@ -97,7 +97,7 @@ def test_stages_are_told_with_all_that_failed_and_are_not_done_twice(
     assert told(capsys, *command) == (0, "", "")
     code, _, error = told(capsys, *command, "--from", "features")
     assert code == 0
-    assert error.startswith("stages 1 to 2 are done\nstage 3/16: features\n")
+    assert error.startswith("stages 1 to 2 are done\nstage 3/22: features\n")
 
 
 def test_recipe_ends_on_the_table_and_the_page(
