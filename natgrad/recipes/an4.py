@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from natgrad.recipes.recording_stages import check_set
 from natgrad.recipes.speech_config import (
     ALIGN_MONOPHONES_AT,
     ContextModel,
@@ -24,7 +25,6 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.data.check import check
 from natgrad.speech.data.corpora import prepare_an4
 from natgrad.speech.decoding.decoder import DecoderOptions
 from natgrad.speech.features.mfcc import MfccOptions
@@ -102,8 +102,8 @@ def prepare_data(shop: Workshop, source: Path) -> Facts:
     """Write the data directories of the corpus, and look for what is wrong with them."""
     sets = prepare_an4(source, shop.files.data("."))
     words = read_lexicon(source / "etc" / "an4.dic").words
-    problems = check(sets["train"], words, sets["test"], shop.workers)
-    problems += check(sets["test"], words, None, shop.workers)
+    problems = check_set(shop, "train", sets["train"], words, sets["test"])
+    problems += check_set(shop, "test", sets["test"], words, None)
     return {
         "utterances": {name: len(data.utterances) for name, data in sets.items()},
         "problems": [str(problem) for problem in problems],

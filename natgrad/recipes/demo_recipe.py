@@ -20,6 +20,7 @@ import numpy as np
 import soundfile
 
 from natgrad.recipes.demo_speech import REPORT_VOICES, TRAINING_VOICES, TUNING_VOICES, spoken
+from natgrad.recipes.recording_stages import check_set
 from natgrad.recipes.sentences import draw_sentences, vocabulary, words_of
 from natgrad.recipes.speech_config import (
     ContextModel,
@@ -33,7 +34,6 @@ from natgrad.recipes.synthesis import pronounce
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.data.check import check
 from natgrad.speech.data.directory import DataDirectory, Utterance
 from natgrad.speech.decoding.decoder import DecoderOptions
 from natgrad.speech.features.mfcc import MfccOptions
@@ -146,9 +146,9 @@ def prepare_data(shop: Workshop, size: DemoSize) -> Facts:
     for name, data in sets.items():
         data.write(shop.files.data(name))
     words = vocabulary()
-    problems = check(sets["train"], words, None, shop.workers)
+    problems = check_set(shop, "train", sets["train"], words, None)
     for name in ("tune", "report"):
-        problems += check(sets[name], words, sets["train"], shop.workers)
+        problems += check_set(shop, name, sets[name], words, sets["train"])
     return {
         "utterances": {name: len(data) for name, data in sets.items()},
         "problems": [str(problem) for problem in problems],

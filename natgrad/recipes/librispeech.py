@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from natgrad.recipes.recording_stages import check_set
 from natgrad.recipes.speech_config import (
     ALIGN_MONOPHONES_AT,
     ContextModel,
@@ -25,7 +26,6 @@ from natgrad.recipes.speech_recipe import SpeechRecipe
 from natgrad.recipes.train_config import CombinationConfig, NetworkShape, TrainingConfig
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.data.check import check
 from natgrad.speech.data.corpora import prepare_librispeech
 from natgrad.speech.decoding.decoder import DecoderOptions
 from natgrad.speech.features.mfcc import MfccOptions
@@ -115,7 +115,7 @@ def prepare_data(shop: Workshop, source: Path) -> Facts:
     problems = [
         problem
         for name, other in others.items()
-        for problem in check(sets[name], None, other, shop.workers)
+        for problem in check_set(shop, name, sets[name], None, other)
     ]
     return {
         "utterances": {name: len(data.utterances) for name, data in sets.items()},

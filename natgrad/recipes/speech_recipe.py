@@ -20,6 +20,7 @@ from natgrad.recipes.dnn_stages import (
     write_priors,
 )
 from natgrad.recipes.gmm_stages import train_lda, train_mono, train_sat, train_tri
+from natgrad.recipes.recording_stages import extract_features
 from natgrad.recipes.speech_config import SpeechConfig
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.speech_table import write_table
@@ -27,14 +28,11 @@ from natgrad.recipes.speeds import align_at_speed
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Progress, Workshop
 from natgrad.run.stages import Facts, Stage, run_stages
-from natgrad.speech.data.audio import read_audio
-from natgrad.speech.features.extraction import extract
 
 __all__ = ["Prepare", "SpeechRecipe"]
 
 Prepare = Callable[[Workshop], Facts]  # writes files, and says what it found
 OnEvent = Callable[[dict[str, Any]], None]
-FRAMES_PER_HOUR = 360_000
 
 
 @dataclass(frozen=True)
@@ -115,18 +113,6 @@ class SpeechRecipe:
                 Stage(f"{name}-priors", partial(write_priors, shop, number)),
             ]
         return stages
-
-
-def extract_features(shop: Workshop) -> Facts:
-    """Compute the cepstra of all data directories; recordings that have none are in the facts."""
-    facts: Facts = {}
-    for name in shop.sets:
-        utterances = shop.data(name).utterances.values()
-        place = shop.files.features(name)
-        found = extract(utterances, shop.config.mfcc, place, shop.workers, read_audio)
-        hours = round(found.store.total_frames / FRAMES_PER_HOUR, 3)
-        facts[name] = {"utterances": len(found.store), "hours": hours, "failures": found.failures}
-    return facts
 
 
 def _mono_settings(config: SpeechConfig) -> dict[str, Any]:

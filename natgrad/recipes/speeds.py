@@ -9,12 +9,10 @@ transforms of their own, and are aligned by the mixtures, which have never heard
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
+from natgrad.recipes.recording_stages import extract_set
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
-from natgrad.speech.data.audio import read_audio
-from natgrad.speech.features.extraction import extract
 from natgrad.speech.gmm.training import GmmTrainer
 from natgrad.speech.trained import Trained
 
@@ -23,10 +21,7 @@ __all__ = ["align_at_speed", "read_at_all_speeds"]
 
 def align_at_speed(shop: Workshop, speed: float) -> Facts:
     """Compute the features of the training utterances at a speed, and align them."""
-    copies = shop.data("train", speed)
-    place = shop.files.features("train", speed)
-    reading = partial(read_audio, speed=speed)
-    found = extract(copies.utterances.values(), shop.config.mfcc, place, shop.workers, reading)
+    found = extract_set(shop, "train", speed)
     trained = Trained.read(shop.files.gmm("sat"))
     adapted = trained.model
     assert adapted.unadapted is not None, "it was trained with speakers' transforms"
