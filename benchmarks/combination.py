@@ -1,6 +1,6 @@
 """Which data should the last models of a run be combined on (appendix C.4)?
 
-    python -m benchmarks.combination [--utterances 500] [--json FILE]
+    python -m benchmarks.combination [--utterances 500] [--epochs 8]
 
 Trains on speech of the demo's voices, with 4 jobs, for 8 epochs, and combines the last 20 models by
 their objective on the training subset, on one half of the validation utterances, and on both. All
@@ -10,7 +10,7 @@ of it is judged on the other half.
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.harness import (
+    Benchmark,
+    Findings,
+    above_zero,
+    run_benchmark,
+    tell,
+    whole_above_zero,
+)
 from benchmarks.spoken_frames import PHONES, sources
+from benchmarks.table import Row, Table
 from natgrad.data import Block, Examples, Minibatch, build, open_examples
 from natgrad.parallel.average import average
 from natgrad.parallel.combine import combine
@@ -35,8 +44,10 @@ from natgrad.recipes.train import (
 from natgrad.run.model_file import read_model
 
 NUM_MODELS = 20
-MINIBATCH = 400
 EVALUATIONS = (5, 10, 20)
+NUM_UTTERANCES, NUM_EPOCHS = 500, 8.0
+QUICK_NUM_UTTERANCES, QUICK_NUM_EPOCHS = 60, 1.0
+LAST = "the last model"
 
 
 def spoken_examples(directory: Path, num_utterances: int) -> Examples:
@@ -81,7 +92,8 @@ def halves(examples: Examples) -> tuple[list[Minibatch], list[Minibatch]]:
     )
 
 
-def measure(paths: Sequence[Path], examples: Examples) -> list[dict[str, object]]:
+def judge_all(paths: Sequence[Path], examples: Examples) -> Table:
+    """Judge the last model, means, and combinations, all by data that none of them has seen."""
     torch.set_num_threads(1)
     last = read_model(paths[-1])
     models = [read_model(path).tensors for path in paths]
@@ -89,19 +101,18 @@ def measure(paths: Sequence[Path], examples: Examples) -> list[dict[str, object]
     subset = SubsetObjective(last, [examples.train_subset.path])
     training = subset.minibatches
     known, unknown = halves(examples)
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
 
     def judge(name: str, tensors: dict[str, Tensor]) -> None:
-        row: dict[str, object] = {"model": name}
+        tell(name)
+        values = {}
         for what, part in (("train", training), ("known", known), ("unknown", unknown)):
             subset.minibatches = part
-            row[what] = subset.value(tensors)
-        rows.append(row)
-        figures = " ".join(f"{row[what]:9.4f}" for what in ("train", "known", "unknown"))
-        print(f"{name:36}{figures}", flush=True)
+            values[what] = subset.value(tensors)
+        unseen = values.pop("unknown")
+        rows.append(Row(name, (unseen,), also=values))
 
-    print(f"{'':36}{'train':>9} {'known':>9} {'unknown':>9}")
-    judge("the last model", models[-1])
+    judge(LAST, models[-1])
     for number in sorted({min(n, len(models)) for n in (3, 10, NUM_MODELS)}):
         judge(f"mean of the last {number}", average(models[-number:], [1.0] * number))
     for name, part in (("train", training), ("validation", known), ("both", training + known)):
@@ -116,23 +127,35 @@ def measure(paths: Sequence[Path], examples: Examples) -> list[dict[str, object]
                 max_evaluations=evaluations,
             )
             judge(f"combined on {name}, {evaluations} evaluations", found.tensors)
-    return rows
+    title = f"the last {len(models)} models, on validation utterances that none has seen"
+    return Table(title, "log-probability a sample", tuple(rows), references=(LAST,))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--utterances", type=int, default=500)
-    parser.add_argument("--epochs", type=float, default=8.0)
-    parser.add_argument("--json", help="write the figures there too")
-    options = parser.parse_args(arguments)
+def measure(options: argparse.Namespace, findings: Findings) -> None:
+    quick = options.is_quick
+    num_utterances = options.utterances or (QUICK_NUM_UTTERANCES if quick else NUM_UTTERANCES)
+    num_epochs = options.epochs or (QUICK_NUM_EPOCHS if quick else NUM_EPOCHS)
+    findings.settings |= {"num_utterances": num_utterances, "num_epochs": num_epochs}
     with tempfile.TemporaryDirectory() as directory:
-        spoken_examples(Path(directory, "examples"), options.utterances)
+        spoken_examples(Path(directory, "examples"), num_utterances)
         examples = open_examples(Path(directory, "examples"))
-        paths = trained_models(Path(directory, "run"), examples, options.epochs)
-        rows = measure(paths, examples)
-    if options.json:
-        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
+        paths = trained_models(Path(directory, "run"), examples, num_epochs)
+        findings.add(judge_all(paths, examples))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--utterances", type=whole_above_zero, metavar="N", help=f"({NUM_UTTERANCES})"
+    )
+    parser.add_argument("--epochs", type=above_zero, metavar="N", help=f"({NUM_EPOCHS:g})")
+
+
+BENCHMARK = Benchmark("combination", __doc__ or "", measure, add_options=add_options)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_benchmark(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,14 +1,15 @@
 """How fast NGSGD learns, against the optimizers that PyTorch users know, each at its own best lr.
 
-    python -m benchmarks.convergence [--quick] [--json FILE] [--plot FILE] [--from-json FILE]
+    python -m benchmarks.convergence
 
 The task is `benchmarks.speech_like`, the contenders are `benchmarks.optimizers`. All see the same
 minibatches and start from the same network, and all learning rates fall exponentially, tenfold in
 all. A contender's learning rate is the one of a grid (in factors of two) with the least loss on
 held-out data at the end of training, with a seed of its own; a grid whose best is at its edge is
-extended. Then follow runs with other seeds (of the network and of the order of samples), in which
+extended. Then follow rounds with other seeds (of the network and of the order of samples), in which
 the contenders take turns, some minibatches each, so that a noisy machine disturbs all alike.
-Seconds are CPU seconds of one thread, without evaluation.
+Seconds are CPU seconds of one thread, without evaluation. All curves and grids are kept:
+`benchmarks.convergence_report` prints and plots them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +30,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
-from benchmarks.convergence_plot import plot
-from benchmarks.convergence_report import Point, Results, Run, format_report
+from benchmarks.convergence_report import GOALS, Comparison, Point, Run, cost_to_reach
+from benchmarks.harness import Benchmark, Findings, run_benchmark, tell
 from benchmarks.optimizers import CONTENDERS, Contender
 from benchmarks.speech_like import (
     QUICK,
@@ -40,17 +41,16 @@ from benchmarks.speech_like import (
     make_task,
     mean_direction_shares,
 )
+from benchmarks.table import Row, Table
 from natgrad import NonFiniteError
 from natgrad.nn import Network
 
 MINIBATCH_SIZE = 128
 NUM_EVALUATIONS = 20
-TUNING_SEED = 0
-SEEDS = (1, 2, 3)
+TUNING_SEED = 0  # rounds have the seeds from 1 on
 # Of the first grid, in powers of two around the contender's lr.
 EXPONENTS = (-2, -1, 0, 1, 2)
-JSON = Path("benchmarks/results/convergence.json")
-PLOT = Path("docs/convergence.svg")
+SGD, OURS = "SGD", "NGSGD online"
 
 
 def train(
@@ -119,7 +119,7 @@ def tune(contender: Contender, task: Task, exponents: Sequence[int]) -> dict[flo
     def final_loss(exponent: int) -> float:
         lr = contender.lr * 2.0**exponent
         *_, last = train(contender, task, lr, TUNING_SEED, num_evaluations=1)
-        print(f"  {contender.name}: lr {lr:g} gives {last.loss:.3f}", file=sys.stderr, flush=True)
+        tell(f"  {contender.name}: lr {lr:g} gives {last.loss:.3f}")
         return last.loss
 
     losses = {exponent: final_loss(exponent) for exponent in exponents}
@@ -149,14 +149,14 @@ def compare(task: Task, lrs: Mapping[str, float], seed: int) -> list[Run]:
     return [Run(c.name, lrs[c.name], seed, tuple(points[c])) for c in CONTENDERS]
 
 
-def measure(size: Size, exponents: Sequence[int], seeds: Sequence[int]) -> Results:
+def tune_and_compare(size: Size, exponents: Sequence[int], seeds: Sequence[int]) -> Comparison:
     """Tune every contender, then compare them at their best, once per seed."""
     task = make_task(size)
     tuning = {contender.name: tune(contender, task, exponents) for contender in CONTENDERS}
     lrs = {name: min(losses, key=losses.__getitem__) for name, losses in tuning.items()}
     runs = []
     for seed in seeds:
-        print(f"  comparing, seed {seed}", file=sys.stderr, flush=True)
+        tell(f"  comparing, seed {seed}")
         runs += compare(task, lrs, seed)
     facts = {
         "torch": torch.__version__,
@@ -169,31 +169,80 @@ def measure(size: Size, exponents: Sequence[int], seeds: Sequence[int]) -> Resul
         **asdict(size),
     }
     notes = {contender.name: contender.note for contender in CONTENDERS}
-    return Results(facts, notes, tuning, tuple(runs))
+    return Comparison(facts, notes, tuning, tuple(runs))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--quick", action="store_true", help="tiny, untuned: does it run at all?")
-    parser.add_argument("--json", type=Path, help=f"results are written there ({JSON})")
-    parser.add_argument("--plot", type=Path, help=f"so is the plot ({PLOT}); with --quick, none is")
-    parser.add_argument("--from-json", type=Path, help="report these results; train nothing")
-    options = parser.parse_args(arguments)
-    if options.from_json:
-        results = Results.from_json(options.from_json.read_text())
-    else:
-        torch.set_num_threads(1)
-        results = (
-            measure(QUICK, (0,), SEEDS[:1]) if options.quick else measure(Size(), EXPONENTS, SEEDS)
-        )
-    print(format_report(results))
-    json_file = options.json or (None if options.quick or options.from_json else JSON)
-    if json_file:
-        json_file.write_text(results.to_json())
-    plot_file = options.plot or (None if options.quick else PLOT)
-    if plot_file:
-        plot(results, plot_file)
+# -- tables ------------------------------------------------------------------------------------
+
+
+def tables_of(comparison: Comparison) -> list[Table]:
+    """Return where the contenders ended, what a minibatch cost them, and what some losses did."""
+    names = list(comparison.tuning)
+    return [
+        Table(
+            "at the end, each at its best lr",
+            "held-out loss",
+            tuple(_final_loss(name, comparison.of(name)) for name in names),
+            references=(SGD,),
+        ),
+        Table(
+            f"a minibatch of {comparison.facts['minibatch']}, one thread",
+            "CPU ms",
+            tuple(
+                Row(name, tuple(_milliseconds(run, comparison) for run in comparison.of(name)))
+                for name in names
+            ),
+            references=(SGD,),
+        ),
+        *(
+            Table(
+                f"until the held-out loss was first {goal:g}",
+                "CPU seconds",
+                tuple(_cost(name, comparison.of(name), goal) for name in names),
+                references=(OURS,),
+            )
+            for goal in GOALS
+        ),
+    ]
+
+
+def _final_loss(name: str, runs: Sequence[Run]) -> Row:
+    ends = [run.points[-1] for run in runs]
+    also = {"lr": runs[0].lr, "accuracy": median(end.accuracy for end in ends)}
+    return Row(name, tuple(end.loss for end in ends), also=also)
+
+
+def _milliseconds(run: Run, comparison: Comparison) -> float:
+    end = run.points[-1]
+    num_minibatches = end.num_samples / comparison.facts["minibatch"]
+    return 1e3 * end.seconds / num_minibatches if num_minibatches else math.inf
+
+
+def _cost(name: str, runs: Sequence[Run], goal: float) -> Row:
+    costs = [cost_to_reach(run, goal) for run in runs]
+    seconds = tuple(math.inf if cost is None else cost[1] for cost in costs)
+    samples = [cost[0] for cost in costs if cost is not None]
+    is_reached = len(samples) == len(runs)
+    return Row(name, seconds, also={"samples": round(median(samples))} if is_reached else {})
+
+
+def measure(options: argparse.Namespace, findings: Findings) -> None:
+    torch.set_num_threads(1)
+    size, exponents = (QUICK, (0,)) if options.is_quick else (Size(), EXPONENTS)
+    seeds = range(TUNING_SEED + 1, TUNING_SEED + 1 + options.num_rounds)
+    comparison = tune_and_compare(size, exponents, seeds)
+    findings.settings |= {"size": asdict(size), "lr_exponents": list(exponents)}
+    findings.details |= comparison.to_fields()
+    for table in tables_of(comparison):
+        findings.add(table)
+
+
+BENCHMARK = Benchmark("convergence", __doc__ or "", measure, num_rounds=3)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_benchmark(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

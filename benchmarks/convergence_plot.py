@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.convergence_report import Results, by_final_loss
+from benchmarks.convergence_report import Comparison, by_final_loss
 
 # Okabe and Ito's colours, made to be told apart by colour-blind people, without the pale yellow.
 # Methods that know no matrices are dashed; so a colour may serve twice.
@@ -27,14 +27,14 @@ LINES = {
 }
 
 
-def plot(results: Results, file: Path) -> None:
+def plot(comparison: Comparison, file: Path) -> None:
     """Write the figure; the file's suffix says the format."""
     # So that the same results give the same bytes; the date is left out for this reason too.
     with matplotlib.rc_context({"svg.hashsalt": "natgrad"}):
         figure = Figure(figsize=(11, 5), layout="constrained")
         against_samples, against_seconds = figure.subplots(1, 2, sharey=True)
-        for name in by_final_loss(results):
-            draw(results, name, against_samples, against_seconds)
+        for name in by_final_loss(comparison):
+            draw(comparison, name, against_samples, against_seconds)
         against_samples.set_xlabel("training samples, thousands")
         against_samples.set_ylabel("loss on held-out data (nats per sample)")
         against_seconds.set_xlabel("CPU seconds of training (one thread, logarithmic)")
@@ -52,11 +52,11 @@ def plot(results: Results, file: Path) -> None:
         figure.savefig(file, metadata=metadata)
 
 
-def draw(results: Results, name: str, against_samples: Axes, against_seconds: Axes) -> None:
+def draw(comparison: Comparison, name: str, against_samples: Axes, against_seconds: Axes) -> None:
     """Draw the mean of a contender's runs, and from least to greatest as a band."""
     colour, dashes = LINES[name]
     width = 2.2 if name.startswith("NGSGD") else 1.5
-    columns = list(zip(*(run.points for run in results.of(name)), strict=False))
+    columns = list(zip(*(run.points for run in comparison.of(name)), strict=False))
     samples = [column[0].num_samples / 1000 for column in columns]
     # The start, at zero seconds, has no place on a logarithmic axis.
     seconds = [mean(point.seconds for point in column) or float("nan") for column in columns]

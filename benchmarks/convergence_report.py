@@ -1,16 +1,25 @@
-"""What `benchmarks.convergence` found: as JSON and as tables."""
+"""What `benchmarks.convergence` found, in words and means: what docs/convergence.md has of it.
+
+python -m benchmarks.convergence_report [FILE] [--plot docs/convergence.svg]
+"""
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import json
 import math
-import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from dataclasses import fields as fields_of
+from pathlib import Path
 from statistics import mean
 from typing import Any
+
+from benchmarks.harness import RESULTS, USAGE, tell
+from benchmarks.result_file import Results
+from benchmarks.table import ResultsError
+from benchmarks.text import format_rows
 
 # Losses whose cost is told. Plain SGD reaches the first; the last is only for the best.
 GOALS = (3.0, 2.0, 1.5)
@@ -37,7 +46,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Results:
+class Comparison:
     """All that was measured. `tuning`: for each contender, the final loss of each lr tried."""
 
     facts: Mapping[str, Any]
@@ -49,11 +58,11 @@ class Results:
         """Return the runs of one contender."""
         return [run for run in self.runs if run.name == name]
 
-    def to_json(self) -> str:
-        """Return JSON, with a run's points as lists; infinity, which it lacks, becomes null."""
-        fields = {
-            "facts": self.facts,
-            "notes": self.notes,
+    def to_fields(self) -> dict[str, Any]:
+        """Return it for JSON, with a run's points as lists; infinity, which it lacks, is None."""
+        return {
+            "facts": dict(self.facts),
+            "notes": dict(self.notes),
             "tuning": {
                 name: [[lr, _or_null(loss)] for lr, loss in losses.items()]
                 for name, losses in self.tuning.items()
@@ -64,12 +73,10 @@ class Results:
                 for run in self.runs
             ],
         }
-        return _one_line_per_list(json.dumps(fields, indent=1)) + "\n"
 
     @staticmethod
-    def from_json(text: str) -> Results:
-        """Return what `to_json` wrote."""
-        fields = json.loads(text)
+    def from_fields(fields: Mapping[str, Any]) -> Comparison:
+        """Return what `to_fields` was called for."""
         runs = []
         for run in fields["runs"]:
             points = [Point(n, s, _or_inf(loss), a) for n, s, loss, a in run["points"]]
@@ -78,7 +85,7 @@ class Results:
             name: {lr: _or_inf(loss) for lr, loss in losses}
             for name, losses in fields["tuning"].items()
         }
-        return Results(fields["facts"], fields["notes"], tuning, tuple(runs))
+        return Comparison(fields["facts"], fields["notes"], tuning, tuple(runs))
 
 
 def _or_null(value: float) -> float | None:
@@ -87,11 +94,6 @@ def _or_null(value: float) -> float | None:
 
 def _or_inf(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def _one_line_per_list(text: str) -> str:
-    """Return the JSON with each list that holds no other on one line."""
-    return re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
 
 
 def cost_to_reach(run: Run, goal: float) -> tuple[float, float] | None:
@@ -109,12 +111,12 @@ def cost_to_reach(run: Run, goal: float) -> tuple[float, float] | None:
     return None
 
 
-def format_report(results: Results) -> str:
+def format_report(comparison: Comparison) -> str:
     """Return the tables and the notes, as markdown."""
-    facts = results.facts
+    facts = comparison.facts
     hidden = ", ".join(f"{units} -> {groups}" for units, groups in facts["hidden"])
     shares = ", ".join(f"{100 * share:.1f}%" for share in facts["mean_direction_shares"])
-    seeds = sorted({run.seed for run in results.runs})
+    seeds = sorted({run.seed for run in comparison.runs})
     parts = [
         f"{facts['num_train']} training samples, each seen once, in minibatches of "
         f"{facts['minibatch']}; {facts['num_held_out']} held out; {facts['num_classes']} classes; "
@@ -126,25 +128,25 @@ def format_report(results: Results) -> str:
         f"{facts['machine']}.",
         f"At the best lr; means over {len(seeds)} seed(s); loss and accuracy on held-out data; "
         "(least - greatest) of the seeds.",
-        format_comparison(results),
+        format_comparison(comparison),
         "Samples and seconds until the held-out loss was first that low; '-': not in every run.",
-        format_costs(results),
+        format_costs(comparison),
         "Final loss at each lr tried (another seed; the least is chosen):",
-        format_tuning(results),
-        "\n".join(f"- {name}: {note}." for name, note in results.notes.items()),
+        format_tuning(comparison),
+        "\n".join(f"- {name}: {note}." for name, note in comparison.notes.items()),
     ]
     return "\n\n".join(parts)
 
 
-def format_comparison(results: Results) -> str:
+def format_comparison(comparison: Comparison) -> str:
     """Return a row per contender, best final loss first: where it ended and what that cost."""
     rows = []
-    for name in by_final_loss(results):
-        runs = results.of(name)
+    for name in by_final_loss(comparison):
+        runs = comparison.of(name)
         ends = [run.points[-1] for run in runs]
         losses = [end.loss for end in ends]
         seconds = mean(end.seconds for end in ends)
-        num_minibatches = mean(end.num_samples for end in ends) / results.facts["minibatch"]
+        num_minibatches = mean(end.num_samples for end in ends) / comparison.facts["minibatch"]
         row = [
             name,
             f"{runs[0].lr:g}",
@@ -154,14 +156,16 @@ def format_comparison(results: Results) -> str:
             f"{seconds:.1f}",
         ]
         rows.append(row)
-    return _markdown(["optimizer", "lr", "final loss", "accuracy", "ms/minibatch", "seconds"], rows)
+    return format_rows(
+        ["optimizer", "lr", "final loss", "accuracy", "ms/minibatch", "seconds"], rows
+    )
 
 
-def format_costs(results: Results) -> str:
+def format_costs(comparison: Comparison) -> str:
     """Return a row per contender: the samples and the seconds that each goal took."""
     rows = []
-    for name in by_final_loss(results):
-        runs = results.of(name)
+    for name in by_final_loss(comparison):
+        runs = comparison.of(name)
         row = [name]
         for goal in GOALS:
             costs = [cost for run in runs if (cost := cost_to_reach(run, goal))]
@@ -171,28 +175,59 @@ def format_costs(results: Results) -> str:
             samples, seconds = (mean(kind) for kind in zip(*costs, strict=True))
             row.append(f"{samples / 1000:.1f}k, {seconds:.1f} s")
         rows.append(row)
-    return _markdown(["optimizer", *(f"to loss {goal:g}" for goal in GOALS)], rows)
+    return format_rows(["optimizer", *(f"to loss {goal:g}" for goal in GOALS)], rows)
 
 
-def format_tuning(results: Results) -> str:
+def format_tuning(comparison: Comparison) -> str:
     """Return a row per contender with all its grid, the chosen lr in bold."""
     rows = []
-    for name in by_final_loss(results):
-        losses = results.tuning[name]
+    for name in by_final_loss(comparison):
+        losses = comparison.tuning[name]
         best = min(losses, key=losses.__getitem__)
         cells = [f"{lr:g}: {loss:.3f}" for lr, loss in losses.items()]
         marked = [f"**{c}**" if lr == best else c for lr, c in zip(losses, cells, strict=True)]
         rows.append([name, ", ".join(marked)])
-    return _markdown(["optimizer", "lr: final loss"], rows)
+    return format_rows(["optimizer", "lr: final loss"], rows)
 
 
-def by_final_loss(results: Results) -> list[str]:
+def by_final_loss(comparison: Comparison) -> list[str]:
     """Return the contenders' names, the one with the least mean final loss first."""
     return sorted(
-        results.tuning, key=lambda name: mean(run.points[-1].loss for run in results.of(name))
+        comparison.tuning, key=lambda name: mean(run.points[-1].loss for run in comparison.of(name))
     )
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.convergence_report", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("file", nargs="?", type=Path, default=RESULTS / "convergence.json")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too: .svg, .png")
+    options = parser.parse_args(arguments)
+    try:
+        results = Results.read(options.file)
+        if results.benchmark != "convergence":
+            raise ResultsError(f"{options.file} is of {results.benchmark}, not of convergence")
+        comparison = _comparison_of(results, options.file)
+        print(format_report(comparison))
+        if options.plot:
+            from benchmarks.convergence_plot import plot
+
+            plot(comparison, options.plot)
+    except (OSError, ValueError) as error:  # also of the plot's place, and of its format
+        tell(str(error))
+        return USAGE
+    return 0
+
+
+def _comparison_of(results: Results, file: Path) -> Comparison:
+    try:
+        return Comparison.from_fields(results.details)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResultsError(
+            f"{file} has no curves that could be told ({error!r}): run  natgrad bench convergence"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

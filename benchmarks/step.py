@@ -2,10 +2,8 @@
 
     python -m benchmarks.step [--networks dnn2 small] [--minibatches 128 512] [--threads 1 2]
 
-All contenders train copies of one p-norm network on the same data, in turn, round by round, and the
-ratios are taken within a round, so that a noisy machine disturbs all alike. Printed are the medians
-over the rounds, and the quartiles of the ratios. A round is 4 steps: one update period of the
-online method.
+All contenders train copies of one p-norm network on the same data. A round is 4 steps of each: one
+update period of the online method.
 
 `products` is the limit: only the three matrix products of each layer (two for the first, whose
 input needs no derivative), into memory that is already there.
@@ -15,44 +13,43 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
-import platform
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.harness import (
+    Benchmark,
+    Findings,
+    per_call,
+    run_benchmark,
+    take_rounds,
+    whole_above_zero,
+)
+from benchmarks.table import Goal, Row, Table
 from natgrad import NGSGD
 from natgrad.nn.network import NetworkConfig, build
 
 NETWORKS = {
-    # The paper's DNN2 (section 6), and one that fits a laptop.
+    # The paper's DNN2 (section 6), one that fits a laptop, and one to see whether all runs.
     "dnn2": NetworkConfig(num_inputs=700, num_outputs=12000, hidden=((3500, 350),) * 4),
     "small": NetworkConfig(num_inputs=360, num_outputs=1000, hidden=((1000, 200),) * 4),
+    "tiny": NetworkConfig(num_inputs=6, num_outputs=5, hidden=((8, 4),) * 2),
 }
 NUM_STEPS_PER_ROUND = 4
-NUM_WARM_UP_STEPS = 12  # past the first 10 minibatches, on which the online method updates always
+NUM_WARM_UP_ROUNDS = 3  # past the first 10 minibatches, on which the online method updates always
+NUM_WARM_UP_STEPS = NUM_WARM_UP_ROUNDS * NUM_STEPS_PER_ROUND
 LR = 1e-4
+SGD, PRODUCTS = "torch SGD", "products"
+GOALS = {"none": Goal(1.10, of=PRODUCTS), "simple": Goal(1.30, of=SGD)}
+GOALS_OF_NETWORK = {
+    "dnn2": {**GOALS, "online": Goal(1.00, of=SGD)},
+    "small": {**GOALS, "online": Goal(1.10, of=SGD)},
+}
 
 Step = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Of one contender on one setting; ratios are to torch.optim.SGD in the same round."""
-
-    network: str
-    minibatch: int
-    threads: int
-    contender: str
-    milliseconds: float
-    ratio: float
-    ratio_quartiles: tuple[float, float]
-    ratio_to_products: float
 
 
 def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Step:
@@ -92,9 +89,9 @@ def contenders(network: str, minibatch: int) -> dict[str, Step]:
     nn.init.normal_(original.output.weight, std=0.05, generator=generator)
     x = torch.randn(minibatch, config.num_inputs, generator=generator)
     y = torch.randint(config.num_outputs, (minibatch,), generator=generator)
-    steps: dict[str, Step] = {"products": bare_products(original, minibatch)}
+    steps: dict[str, Step] = {PRODUCTS: bare_products(original, minibatch)}
     model: nn.Module = copy.deepcopy(original)
-    steps["torch SGD"] = training_step(model, torch.optim.SGD(model.parameters(), lr=LR), x, y)
+    steps[SGD] = training_step(model, torch.optim.SGD(model.parameters(), lr=LR), x, y)
     for name, method, fused in (
         ("none", "none", True),
         ("online", "online", True),
@@ -106,66 +103,43 @@ def contenders(network: str, minibatch: int) -> dict[str, Step]:
     return steps
 
 
-def measure(network: str, minibatch: int, threads: int, num_rounds: int) -> list[Timing]:
+def time_steps(network: str, minibatch: int, threads: int, num_rounds: int) -> Table:
     torch.set_num_threads(threads)
-    steps = contenders(network, minibatch)
-    for step in steps.values():
-        for _ in range(NUM_WARM_UP_STEPS):
-            step()
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(num_rounds):
-        for name, step in steps.items():
-            begin = time.perf_counter()
-            for _ in range(NUM_STEPS_PER_ROUND):
-                step()
-            seconds[name].append((time.perf_counter() - begin) / NUM_STEPS_PER_ROUND)
-    timings = []
-    for name, own in seconds.items():
-        ratios = [a / b for a, b in zip(own, seconds["torch SGD"], strict=True)]
-        lower, _, upper = statistics.quantiles(ratios, n=4)
-        to_products = [a / b for a, b in zip(own, seconds["products"], strict=True)]
-        timings.append(
-            Timing(
-                network,
-                minibatch,
-                threads,
-                name,
-                1e3 * statistics.median(own),
-                statistics.median(ratios),
-                (lower, upper),
-                statistics.median(to_products),
-            )
-        )
-    return timings
+    methods = {
+        name: per_call(step, NUM_STEPS_PER_ROUND, scale=1e3)
+        for name, step in contenders(network, minibatch).items()
+    }
+    values = take_rounds(methods, num_rounds, NUM_WARM_UP_ROUNDS)
+    goals = GOALS_OF_NETWORK.get(network, {})
+    rows = tuple(Row(name, values[name], goals.get(name)) for name in methods)
+    title = f"{network}, minibatch {minibatch}, {threads} thread{'s' * (threads > 1)}"
+    return Table(title, "ms a step", rows, references=(SGD, PRODUCTS))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--minibatches", nargs="+", type=int, default=[128, 512])
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", help="write the timings there too")
-    options = parser.parse_args()
-    timings = []
-    header = f"{'ms/step':>9} {'/ torch SGD':>11} {'(quartiles)':>13} {'/ products':>10}"
-    for network in options.networks:
-        for minibatch in options.minibatches:
-            for threads in options.threads:
-                print(f"\n{network}, minibatch {minibatch}, {threads} thread(s)\n{'':16}{header}")
-                for row in measure(network, minibatch, threads, options.rounds):
-                    timings.append(row)
-                    lower, upper = row.ratio_quartiles
-                    print(
-                        f"{row.contender:16}{row.milliseconds:9.2f} {row.ratio:11.3f}"
-                        f" ({lower:.3f}-{upper:.3f}) {row.ratio_to_products:10.3f}",
-                        flush=True,
-                    )
-    if options.json:
-        facts = {"torch": torch.__version__, "machine": platform.processor(), "lr": LR}
-        with open(options.json, "w") as file:
-            json.dump({"facts": facts, "timings": [asdict(row) for row in timings]}, file, indent=1)
+def measure(options: argparse.Namespace, findings: Findings) -> None:
+    quick = options.is_quick
+    networks = options.networks or (["tiny"] if quick else ["dnn2", "small"])
+    minibatches = options.minibatches or ([8] if quick else [128, 512])
+    threads = options.threads or ([1] if quick else [1, 2])
+    findings.settings |= {"lr": LR, "steps_per_round": NUM_STEPS_PER_ROUND}
+    for network in networks:
+        for minibatch in minibatches:
+            for num_threads in threads:
+                findings.add(time_steps(network, minibatch, num_threads, options.num_rounds))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS)
+    parser.add_argument("--minibatches", nargs="+", type=whole_above_zero)
+    parser.add_argument("--threads", nargs="+", type=whole_above_zero)
+
+
+BENCHMARK = Benchmark("step", __doc__ or "", measure, num_rounds=15, add_options=add_options)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_benchmark(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from natgrad.cli.bench import add_bench
 from natgrad.cli.exits import FAILED, INTERRUPTED, USAGE, RunFailedError
 from natgrad.cli.speech import add_speech
 from natgrad.cli.training import add_training
@@ -96,4 +97,5 @@ def _parser() -> argparse.ArgumentParser:
 
     add_training(command)
     add_speech(command, shared)
+    add_bench(command)
     return parser
