@@ -1,7 +1,9 @@
 """One job: SGD on one block, beginning with the parameters that all jobs of its iteration share.
 
 A job is a pure function of its description: run again, here or on another machine, it gives the
-same bits. It reads a model file, writes another, and returns a small result.
+same bits. It reads a model file, writes another, and returns a small result. It may begin with what
+an optimizer has learned in an earlier job, and leave to a later one what its own has: in files too,
+which are part of its description.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ class Job:
     result: the file to write
     block: which of the blocks to train on
     options: what the recipe's learner needs beside these
+    state: the file of an optimizer's state to begin with; None means that it learns anew
+    state_result: the file to write the optimizer's state to; None means that nobody wants it
+    renewed: tensors of the model that were changed, with its structure, since `state` was learned:
+        what was learned of them is of no use
     """
 
     iteration: int
@@ -44,6 +50,9 @@ class Job:
     seed: int
     num_threads: int = 1
     options: dict[str, Any] = field(default_factory=dict)
+    state: str | None = None
+    state_result: str | None = None
+    renewed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,8 @@ def _train(job: Job, make_learner: Callable[[Job, Model], Learner]) -> Outcome:
     Path(job.result).parent.mkdir(parents=True, exist_ok=True)
     # Not durable: if the machine fails before the average is on the disk, the job is run again.
     write_model(job.result, tensors, model.description, durable=False)
+    if job.state_result is not None:  # durable: it is kept as it is, by another name
+        write_model(job.state_result, learner.state(), {})
     return Outcome(objective / samples, samples, layers=layers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -22,6 +22,9 @@ class Learner(Protocol):
 
     def replica(self) -> Learner:
         """Return another learner on the same parameters and Fisher factors, for another thread."""
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Return what the optimizer has learned beside the parameters, for a job to go on with."""
 
     def statistics(self) -> dict[str, Any]:
         """Return what there is to report per layer, as JSON can hold it."""

@@ -2,7 +2,8 @@
 
 All that the loop needs to go on is in the run's directory: it may be killed at any instant, and
 the next one continues after the last complete iteration, with the same bits. An iteration is
-complete when its model is in place, which happens by one rename; its events are written before.
+complete when its model is in place, which happens by one rename; its events, and what else it
+leaves to the next iteration (handover.py), are written before.
 """
 
 from __future__ import annotations
@@ -10,19 +11,18 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from natgrad.parallel.average import average_files
+from natgrad.parallel.average import NonFiniteModelError, average_files
+from natgrad.parallel.dispatch import RunFailedError, run_jobs
+from natgrad.parallel.handover import Handover, Start, changed_tensors
 from natgrad.parallel.job import Job, JobResult, job_settings
 from natgrad.parallel.judge import NoJobLeftError, Verdict, best, judge
 from natgrad.parallel.plan import Iteration
+from natgrad.parallel.steps import relative_change, step_cosines
 from natgrad.run.directory import RunDirectory
 from natgrad.run.model_file import Model, read_model, write_model
 
@@ -30,10 +30,6 @@ __all__ = ["OuterLoop", "RunFailedError", "derive_seed", "relative_change"]
 
 EVALUATION_ATTEMPTS = 3
 MAX_PENDING_DIAGNOSTICS = 4  # so that what waits for a slow evaluation stays bounded
-
-
-class RunFailedError(RuntimeError):
-    """A run cannot go on; its last good model is in place."""
 
 
 @dataclass
@@ -48,8 +44,11 @@ class OuterLoop:
     evaluate: (path of a model, options) -> the fields of its "diagnostics" event, or None
     remodel: (model, change, seed) -> the model whose structure is changed
     options: what `train` and `evaluate` need to know, as JSON can hold it
+    parameters: model -> the names of its tensors that are trained; None means all that have a mean
+    handover: what iterations leave to one another beside models; None means nothing
     keep: the iterations whose models are wanted after the run; None means all
     evaluated: the iterations whose models an earlier driver has evaluated
+    evaluate_every: how many iterations apart models are evaluated, beside the first and the last
     """
 
     run: RunDirectory
@@ -62,11 +61,17 @@ class OuterLoop:
     options: dict[str, Any]
     seed: int
     emit: Callable[..., None]
+    parameters: Callable[[Model], Collection[str]] | None = None
+    handover: Handover | None = None
     keep: frozenset[int] | None = None
     evaluated: frozenset[int] = frozenset()
+    evaluate_every: int = 1
     num_threads: int = 1
     max_attempts: int = 20
     _diagnostics: dict[int, tuple[Future[dict[str, Any]], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._handover = self.handover or Handover(self.run)
 
     def train_all(self) -> None:
         """Run the iterations that are not done yet, and wait for the diagnostics of all."""
@@ -84,120 +89,92 @@ class OuterLoop:
         for iteration in self.plan[done:]:
             self._iterate(iteration)
         self._report_diagnostics(0)
+        self.run.prune_handover()  # there is no next iteration
         self.run.remove_jobs()  # of a job that an engine took for lost and started again
 
     # -- one iteration ---------------------------------------------------------------------------
 
     def _iterate(self, iteration: Iteration) -> None:
         clock = time.perf_counter()
-        start = self._start_model(iteration)
-        jobs = [self._job(iteration, index, start) for index in range(iteration.num_jobs)]
-        results, attempts = self._run_jobs(jobs)
+        start = self._start(iteration)
+        jobs = self._jobs(iteration, start)
+        results, attempts = run_jobs(self.engine, self.train, jobs, self.max_attempts, self.emit)
         averaging = time.perf_counter()
         verdict = self._judge(iteration, results)
         self._report_jobs(iteration, results, attempts, verdict)
-        before = read_model(start)
-        tensors, chosen = self._average(iteration, jobs, results, verdict.accepted)
-        used = [results[index] for index in verdict.accepted]
-        samples = sum(result.samples for result in used)
-        now = time.perf_counter()
-        self.emit(
-            "iteration",
-            iteration=iteration.number,
-            num_iterations=len(self.plan),
-            num_jobs=iteration.num_jobs,
-            epoch=iteration.epoch,
-            num_epochs=self.plan[-1].epoch,
-            learning_rate=iteration.learning_rate,
-            effective_learning_rate=iteration.effective_learning_rate,
-            objective=sum(result.objective * result.samples for result in used) / samples,
-            samples=samples,
-            chosen=chosen,
+        before = read_model(start.path)
+        parameters = self._parameters(before)
+        used = self._used(iteration, results, verdict.accepted)
+        weights = [results[index].samples for index in used]
+        mean = average_files([jobs[index].result for index in used], weights)
+        cosines = self._cosines(before, [jobs[index] for index in verdict.accepted], parameters)
+        try:
+            self._handover.step(
+                iteration.number, start, before, mean, parameters, iteration.is_fresh
+            )
+        except NonFiniteModelError as error:
+            raise RunFailedError(str(error)) from error
+        self._handover.keep_states(iteration.number, used, weights)
+        self._report_iteration(
+            iteration,
+            [results[index] for index in verdict.accepted],
+            chosen="average" if used == verdict.accepted else f"best of {len(verdict.accepted)}",
             left_out=list(verdict.reasons),
-            change=relative_change(before.tensors, tensors),
-            seconds=now - clock,
-            average_seconds=now - averaging,
-            samples_per_second=samples / (now - clock),
+            change=relative_change(before.tensors, mean),
+            **cosines,
+            seconds=time.perf_counter() - clock,
+            average_seconds=time.perf_counter() - averaging,
         )
-        write_model(self.run.model(iteration.number), tensors, before.description)
+        write_model(self.run.model(iteration.number), mean, before.description)
         self.run.remove_jobs()
         self._evaluate(iteration.number)
         self._report_diagnostics(MAX_PENDING_DIAGNOSTICS)
-        if self.keep is not None:
-            self.run.prune_models({*self.keep, *self._diagnostics, iteration.number})
+        self._prune(iteration.number)
 
-    def _start_model(self, iteration: Iteration) -> Path:
-        path = self.run.model(iteration.number - 1)
+    def _start(self, iteration: Iteration) -> Start:
+        """Return the model to begin with: what the last iteration has left, or that one changed."""
+        left = self._handover.model(iteration.number - 1)
         if iteration.remodel is None:
-            return path
+            return Start(left)
+        before = read_model(left)
         changed = self.remodel(
-            read_model(path),
-            iteration.remodel,
-            derive_seed(self.seed, "remodel", iteration.number),
+            before, iteration.remodel, derive_seed(self.seed, "remodel", iteration.number)
         )
         path = self.run.remodelled(iteration.number - 1)
         write_model(path, changed.tensors, changed.description)
         self.emit("remodel", iteration=iteration.number, **iteration.remodel)
-        return path
+        return Start(path, changed_tensors(before.tensors, changed.tensors))
 
-    def _job(self, iteration: Iteration, index: int, start: Path) -> Job:
-        return Job(
-            iteration=iteration.number,
-            index=index,
-            model=str(start),
-            result=str(self.run.job_result(iteration.number, index)),
-            block=iteration.blocks[index],
-            learning_rate=iteration.learning_rate,
-            seed=derive_seed(self.seed, "job", iteration.number, index),
-            num_threads=self.num_threads,
-            options=self.options,
-        )
-
-    def _run_jobs(self, jobs: Sequence[Job]) -> tuple[list[JobResult], list[int]]:
-        """Run all jobs to their ends; one that the engine has lost is submitted again."""
-        results: dict[int, JobResult] = {}
-        attempts = [1] * len(jobs)
-        running = {self.engine.submit(self.train, job): job for job in jobs}
-        try:
-            while running:
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    job = running.pop(future)
-                    lost = future.exception()
-                    if lost is None:
-                        results[job.index] = self._checked(job, future.result())
-                    else:
-                        running[self._again(job, attempts, lost)] = job
-        except BaseException:
-            for future in running:
-                future.cancel()
-            raise
-        return [results[index] for index in range(len(jobs))], attempts
-
-    def _again(self, job: Job, attempts: list[int], lost: BaseException) -> Future[JobResult]:
-        reason = f"{type(lost).__name__}: {lost}".strip(": ")
-        if attempts[job.index] >= self.max_attempts:
-            raise RunFailedError(
-                f"job {job.index} of iteration {job.iteration} was lost {self.max_attempts} times, "
-                f"last by {reason}. The model of iteration {job.iteration - 1} is in place: see to "
-                "the machines, and run the same command again"
-            ) from lost
-        attempts[job.index] += 1
-        self.emit(
-            "retry",
-            iteration=job.iteration,
-            job=job.index,
-            attempt=attempts[job.index],
-            reason=reason,
-        )
-        return self.engine.submit(self.train, job)
-
-    def _checked(self, job: Job, result: JobResult) -> JobResult:
-        if result.error is not None:
-            raise RunFailedError(
-                f"job {job.index} of iteration {job.iteration} cannot be done on {result.host}: "
-                f"{result.error}"
+    def _jobs(self, iteration: Iteration, start: Start) -> list[Job]:
+        number = iteration.number
+        states = self._handover.state_files(number - 1, iteration.num_jobs)
+        return [
+            Job(
+                iteration=number,
+                index=index,
+                model=str(start.path),
+                result=str(self.run.job_result(number, index)),
+                block=block,
+                learning_rate=iteration.learning_rate,
+                seed=derive_seed(self.seed, "job", number, index),
+                num_threads=self.num_threads,
+                options=self.options,
+                state=state,
+                state_result=self._handover.state_result(number, index),
+                renewed=tuple(sorted(start.renewed)),
             )
-        return result
+            for index, (block, state) in enumerate(zip(iteration.blocks, states, strict=True))
+        ]
+
+    def _parameters(self, model: Model) -> Collection[str]:
+        if self.parameters is not None:
+            return self.parameters(model)
+        return {name for name, tensor in model.tensors.items() if tensor.is_floating_point()}
+
+    def _prune(self, number: int) -> None:
+        self.run.prune_handover(number)
+        if self.keep is not None:
+            self.run.prune_models({*self.keep, *self._diagnostics, number})
 
     def _judge(self, iteration: Iteration, results: Sequence[JobResult]) -> Verdict:
         objectives = [result.objective for result in results]
@@ -213,20 +190,45 @@ class OuterLoop:
             self.emit("warning", iteration=iteration.number, message=message)
         return verdict
 
-    def _average(
-        self,
-        iteration: Iteration,
-        jobs: Sequence[Job],
-        results: Sequence[JobResult],
-        accepted: Sequence[int],
-    ) -> tuple[dict[str, Tensor], str]:
-        if iteration.is_fresh and len(accepted) > 1:
-            index = accepted[best([results[index].objective for index in accepted])]
-            return read_model(jobs[index].result).tensors, f"best of {len(accepted)}"
-        files = [jobs[index].result for index in accepted]
-        return average_files(files, [results[index].samples for index in accepted]), "average"
+    def _used(
+        self, iteration: Iteration, results: Sequence[JobResult], accepted: list[int]
+    ) -> list[int]:
+        """Return the jobs whose mean is the iteration's model: of a fresh one, the best alone."""
+        if iteration.is_fresh:
+            return [accepted[best([results[index].objective for index in accepted])]]
+        return accepted
+
+    def _cosines(
+        self, before: Model, jobs: Sequence[Job], parameters: Collection[str]
+    ) -> dict[str, Any]:
+        """Return how much the jobs agree, as the fields of an event; nothing of a single job."""
+        if len(jobs) < 2:
+            return {}
+        models = [read_model(job.result).tensors for job in jobs]
+        cosines = step_cosines(before.tensors, models, parameters)
+        return {"cosine": cosines.all, "layer_cosines": cosines.layers}
 
     # -- what is reported ------------------------------------------------------------------------
+
+    def _report_iteration(
+        self, iteration: Iteration, used: Sequence[JobResult], seconds: float, **fields: Any
+    ) -> None:
+        samples = sum(result.samples for result in used)
+        self.emit(
+            "iteration",
+            iteration=iteration.number,
+            num_iterations=len(self.plan),
+            num_jobs=iteration.num_jobs,
+            epoch=iteration.epoch,
+            num_epochs=self.plan[-1].epoch,
+            learning_rate=iteration.learning_rate,
+            effective_learning_rate=iteration.effective_learning_rate,
+            objective=sum(result.objective * result.samples for result in used) / samples,
+            samples=samples,
+            seconds=seconds,
+            samples_per_second=samples / seconds,
+            **fields,
+        )
 
     def _report_jobs(
         self,
@@ -254,11 +256,14 @@ class OuterLoop:
 
     def _evaluate(self, number: int, attempt: int = 1) -> None:
         """Begin to evaluate a model, beside the jobs of the next iteration."""
-        if self.evaluate is None:
+        if self.evaluate is None or not self._is_evaluated(number):
             return
         path = str(self.run.model(number))
         future = self.background.submit(self.evaluate, path, self.options)
         self._diagnostics[number] = (future, attempt)
+
+    def _is_evaluated(self, number: int) -> bool:
+        return number % self.evaluate_every == 0 or number == len(self.plan)
 
     def _report_diagnostics(self, max_pending: int) -> None:
         """Report the evaluations that are over, and wait for those beyond `max_pending`."""
@@ -285,24 +290,3 @@ def derive_seed(*parts: object) -> int:
     """
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
-
-
-def relative_change(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor]
-) -> dict[str, float | None]:
-    """Return |after - before| / |before| per layer, None where that has no value.
-
-    >>> before = {"a.weight": torch.tensor([3.0]), "a.bias": torch.tensor([4.0])}
-    >>> relative_change(before, {"a.weight": torch.tensor([3.0]), "a.bias": torch.tensor([5.0])})
-    {'a': 0.2}
-    """
-    sums: dict[str, list[float]] = {}
-    for name, old in before.items():
-        if name in after and old.is_floating_point():
-            layer = sums.setdefault(name.rpartition(".")[0] or name, [0.0, 0.0])
-            layer[0] += float(torch.linalg.vector_norm(after[name] - old)) ** 2
-            layer[1] += float(torch.linalg.vector_norm(old)) ** 2
-    return {
-        layer: math.sqrt(change / size) if size > 0 else None
-        for layer, (change, size) in sums.items()
-    }

@@ -4,6 +4,10 @@ A run's blocks stand in a row, epoch after epoch, and each outer iteration takes
 front as it has jobs. So a plan is a pure function of a run's options, and resuming is going on in
 it. The number of jobs may go up during a run: the first iterations then average fewer models,
 whose learning rates are lower.
+
+The mean of N jobs divides by N what each has learned. So that a sample counts by the effective
+learning rate, whatever the number of jobs, a job's learning rate is N times that (section 3.1).
+Where an outer optimizer makes up for it (outer_step.py), it may be less: N^power times.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ class Iteration:
     blocks: the block of each job
     epoch: epochs done when it is over
     effective_learning_rate: that of all jobs together, by which a sample counts (section 3.1)
-    learning_rate: of each job: the effective one times the number of jobs
+    learning_rate: of each job: the effective one times a power of the number of jobs, mostly the
+        first
     remodel: how the model's structure changes before it; what that means, only the recipe knows
     is_fresh: whether parameters are random when it begins, so that one job's model is picked
         rather than the mean of all (appendix C.7)
@@ -49,8 +54,11 @@ def make_plan(
     initial_num_jobs: int,
     final_num_jobs: int,
     effective_learning_rate: Callable[[float], float],
+    job_lr_power: float = 1.0,
 ) -> list[Iteration]:
     """Return all outer iterations of a run; the function gives the rate at a progress from 0 to 1.
+
+    A job's learning rate is the effective one times N^job_lr_power.
 
     >>> for iteration in make_plan(4, 2, 1, 3, lambda progress: 0.01 * 0.1**progress):
     ...     print(iteration.blocks, iteration.epoch, round(iteration.learning_rate, 5))
@@ -70,5 +78,6 @@ def make_plan(
         rate = effective_learning_rate(progress)
         blocks = tuple((num_done + job) % num_blocks for job in range(num_jobs))
         num_done += num_jobs
-        plan.append(Iteration(len(plan) + 1, blocks, num_done / num_blocks, rate, rate * num_jobs))
+        job_rate = rate * num_jobs**job_lr_power
+        plan.append(Iteration(len(plan) + 1, blocks, num_done / num_blocks, rate, job_rate))
     return plan

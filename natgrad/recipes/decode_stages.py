@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from natgrad.recipes.dnn_stages import network_scorer
-from natgrad.recipes.outcome import score_settings
+from natgrad.recipes.outcome import Outcome, score_settings
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.stages import Facts
 from natgrad.speech.acoustic_model import AcousticModel
-from natgrad.speech.corpus import over_shares
+from natgrad.speech.corpus import Scorer, over_shares
 from natgrad.speech.graphs.decoding_graph import decoding_graph_file
 from natgrad.speech.graphs.lexicon_fst import word_symbols
 from natgrad.speech.lm.arpa import read_arpa
@@ -21,7 +21,7 @@ from natgrad.speech.recognition import (
 )
 from natgrad.speech.trained import MODEL, TRANSFORMS, read_transforms, write_transforms
 
-__all__ = ["decode_dnn", "decode_gmm"]
+__all__ = ["decode_dnn", "decode_gmm", "recognise_with_network"]
 
 
 def decode_gmm(shop: Workshop, name: str) -> Facts:
@@ -48,24 +48,32 @@ def decode_gmm(shop: Workshop, name: str) -> Facts:
             path = shop.files.decoded(name, where)
             path.mkdir(parents=True, exist_ok=True)
             write_transforms(path / TRANSFORMS, transforms)
-    return {system: _score(shop, system, found[system]) for system in systems}
+    return {
+        system: _outcome(shop, found[system]).write(shop.files.decoded(system, shop.config.report))
+        for system in systems
+    }
 
 
 def decode_dnn(shop: Workshop) -> Facts:
-    """Recognise with the network, on features that the GMM-HMM's speaker transforms made."""
+    """Recognise with the network."""
+    scorer = network_scorer(shop, shop.config.dnn.num_realignments)
+    outcome = recognise_with_network(shop, scorer)
+    return {"dnn": outcome.write(shop.files.decoded("dnn", shop.config.report))}
+
+
+def recognise_with_network(shop: Workshop, scorer: Scorer, name: str = "dnn") -> Outcome:
+    """Recognise on features that the GMM-HMM's speaker transforms made, and count the errors."""
     model = AcousticModel.read(shop.files.gmm("sat") / MODEL)
-    dnn = shop.config.dnn
-    one_pass = Pass(_graph(shop, model), dnn.decoder, shop.config.decoding.settings)
-    scorer = network_scorer(shop, dnn.num_realignments)
+    one_pass = Pass(_graph(shop, model), shop.config.dnn.decoder, shop.config.decoding.settings)
     found = {}
     for where in shop.decoded_sets:
         shares = shop.shares(where)
         transforms = read_transforms(shop.files.decoded("sat", where) / TRANSFORMS)
-        with shop.progress(f"dnn: {where}", sum(s.num_frames for s in shares)) as update:
+        with shop.progress(f"{name}: {where}", sum(s.num_frames for s in shares)) as update:
             arguments = (model.front_end, scorer, model.states.pdf_of_label, one_pass, transforms)
             parts = over_shares(shop.workers, recognise, shares, *arguments, on_done=update)
         found[where] = RecognisedShare.total(parts)
-    return {"dnn": _score(shop, "dnn", found)}
+    return _outcome(shop, found)
 
 
 def _graph(shop: Workshop, model: AcousticModel) -> Path:
@@ -75,9 +83,9 @@ def _graph(shop: Workshop, model: AcousticModel) -> Path:
     return decoding_graph_file(shop.files.graphs, lexicon, grammar, words, model.tree, model.states)
 
 
-def _score(shop: Workshop, system: str, found: dict[str, RecognisedShare]) -> Facts:
+def _outcome(shop: Workshop, found: dict[str, RecognisedShare]) -> Outcome:
     config = shop.config
-    outcome = score_settings(
+    return score_settings(
         shop.data(config.tune),
         shop.data(config.report),
         found[config.tune],
@@ -85,4 +93,3 @@ def _score(shop: Workshop, system: str, found: dict[str, RecognisedShare]) -> Fa
         word_symbols(shop.lexicon),
         is_same_set=config.tune == config.report,
     )
-    return outcome.write(shop.files.decoded(system, config.report))

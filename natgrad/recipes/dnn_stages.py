@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from natgrad.data import build, open_examples
+from natgrad.data import Examples, build, open_examples
 from natgrad.data.examples import INDEX
 from natgrad.recipes.dnn import (
     AlignedSource,
@@ -24,28 +24,43 @@ from natgrad.recipes.dnn import (
 from natgrad.recipes.network_job import evaluate_model
 from natgrad.recipes.speech_files import at_speed
 from natgrad.recipes.speeds import read_at_all_speeds
-from natgrad.recipes.train import FREE_TABLES, train
+from natgrad.recipes.train import ADDED, FREE_TABLES, train
 from natgrad.recipes.train_config import DataConfig, RunConfig, TrainConfig
 from natgrad.recipes.workshop import NUM_SHARES, Workshop
 from natgrad.run.config import to_mapping
 from natgrad.run.directory import RunDirectory
 from natgrad.run.stages import Facts
 from natgrad.speech.gmm.training import GmmTrainer
-from natgrad.speech.trained import read_alignments, write_alignments
+from natgrad.speech.trained import Alignments, read_alignments, write_alignments
 
-__all__ = ["align_again", "network_scorer", "train_network", "write_examples", "write_priors"]
+__all__ = [
+    "align_again",
+    "build_examples",
+    "network_scorer",
+    "train_network",
+    "write_examples",
+    "write_priors",
+]
 
 BUILD_WORKERS = 2
 
 
 def write_examples(shop: Workshop, number: int = 0) -> Facts:
-    """Write the aligned frames of all training utterances as blocks of examples.
+    """Write the aligned frames of all training utterances as blocks of examples."""
+    files = shop.files.dnn(number)
+    again = read_alignments(files.alignments)[0] if number else None
+    shutil.rmtree(files.run, ignore_errors=True)  # it was trained on other examples
+    examples = build_examples(shop, files.examples, again)
+    return {"samples": examples.num_samples, "blocks": examples.num_blocks}
+
+
+def build_examples(shop: Workshop, directory: Path, again: Alignments | None = None) -> Examples:
+    """Write a directory of examples, in place of what is there, with these alignments if any.
 
     Held-out utterances are held out at all speeds, and are judged as they were spoken.
     """
-    dnn, files = shop.config.dnn, shop.files.dnn(number)
+    dnn = shop.config.dnn
     at_speeds = read_at_all_speeds(shop)
-    again = read_alignments(files.alignments)[0] if number else None
     held_out = choose_held_out(shop.corpus("train"), dnn.validation_samples)
     training: list[AlignedSource] = []
     validation: list[AlignedSource] = []
@@ -57,11 +72,10 @@ def write_examples(shop: Workshop, number: int = 0) -> Facts:
         training += sources_of(corpus.subset(seen).shares(NUM_SHARES), aligned)
         if speed == 1.0:
             validation += sources_of(corpus.subset(sorted(hidden)).shares(NUM_SHARES), aligned)
-    shutil.rmtree(files.run, ignore_errors=True)  # it was trained on other examples
-    if (files.examples / INDEX).exists():
-        shutil.rmtree(files.examples)
-    examples = build(
-        files.examples,
+    if (directory / INDEX).exists():
+        shutil.rmtree(directory)
+    return build(
+        directory,
         training,
         validation_sources=validation,
         num_classes=at_speeds[1.0].model.states.num_pdfs,
@@ -73,7 +87,6 @@ def write_examples(shop: Workshop, number: int = 0) -> Facts:
         piece_frames=dnn.piece_frames,
         num_workers=min(BUILD_WORKERS, os.cpu_count() or 1),
     )
-    return {"samples": examples.num_samples, "blocks": examples.num_blocks}
 
 
 def train_network(
@@ -91,20 +104,11 @@ def train_network(
         combination=dnn.combination,
         engine=replace(shop.engine, num_workers=None),
     )
-    if _is_of_another(config):
-        shutil.rmtree(files.run)
+    if RunDirectory(files.run).differences(to_mapping(config), FREE_TABLES, ADDED):
+        shutil.rmtree(files.run)  # of other settings, with which it cannot go on
     final = train(config, on_event)
     reached = evaluate_model(str(final), {"examples": config.data.examples})
     return {"train": reached["train"], "valid": reached["valid"]}
-
-
-def _is_of_another(config: TrainConfig) -> bool:
-    """Whether the run that is there was begun with other settings, and cannot be resumed."""
-    kept = RunDirectory(config.run.directory).config
-    if not kept.exists():
-        return False
-    before, now = json.loads(kept.read_bytes()), json.loads(json.dumps(to_mapping(config)))
-    return any(before.get(table) != now[table] for table in now if table not in FREE_TABLES)
 
 
 def write_priors(shop: Workshop, number: int = 0) -> Facts:

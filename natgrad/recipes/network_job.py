@@ -18,9 +18,17 @@ from natgrad.nn import Network, NetworkConfig
 from natgrad.optim import NGSGD, share_parameters
 from natgrad.parallel.job import Job, JobResult, job_settings, run_job
 from natgrad.parallel.learner import Learner
+from natgrad.recipes.fisher_states import load_state, state_of
 from natgrad.run.model_file import Model, read_model
 
-__all__ = ["NetworkLearner", "evaluate_model", "objective_of", "restore", "train_job"]
+__all__ = [
+    "NetworkLearner",
+    "evaluate_model",
+    "objective_of",
+    "parameter_names",
+    "restore",
+    "train_job",
+]
 
 EVALUATION_SIZE = 2048  # samples at a time: large enough to be fast, small enough for any memory
 
@@ -30,6 +38,12 @@ def restore(model: Model) -> Network:
     network = Network(NetworkConfig(**model.description["network"]))
     network.load_state_dict(model.tensors)
     return network
+
+
+def parameter_names(model: Model) -> frozenset[str]:
+    """Return which tensors of a model file are trained."""
+    network = Network(NetworkConfig(**model.description["network"]))
+    return frozenset(name for name, _ in network.named_parameters())
 
 
 def objective_of(network: Network, minibatch: Minibatch) -> Tensor:
@@ -59,10 +73,13 @@ class NetworkLearner:
 
     @classmethod
     def begin(cls, job: Job, model: Model) -> NetworkLearner:
-        """Begin with a model file's parameters; Fisher factors are learned anew by each job."""
+        """Begin with a model file's parameters, and an earlier job's Fisher factors, if any."""
         network = restore(model)
         options = job.options["optimizer"]
-        return cls(job, network, NGSGD(network, lr=job.learning_rate, fused=True, **options))
+        optimizer = NGSGD(network, lr=job.learning_rate, fused=True, **options)
+        if job.state is not None:
+            load_state(optimizer, network, read_model(job.state).tensors, job.renewed)
+        return cls(job, network, optimizer)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the network's parameters and buffers."""
@@ -86,6 +103,10 @@ class NetworkLearner:
         """Return a learner for another thread: the same parameters, the same Fisher factors."""
         network = share_parameters(self.network)
         return NetworkLearner(self.job, network, self.optimizer.replica(network))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the Fisher factors of all layers."""
+        return state_of(self.optimizer, self.network)
 
     def statistics(self) -> dict[str, Any]:
         """Return each layer's statistics; spectra only of the first job, as all are much alike."""

@@ -106,9 +106,12 @@ def _normalization(shape: NetworkShape, examples: Examples) -> tuple[Tensor, Ten
 
 
 def with_changes(
-    plan: Sequence[Iteration], shape: NetworkShape, examples: Examples
+    plan: Sequence[Iteration], shape: NetworkShape, examples: Examples, picks_best: bool = True
 ) -> list[Iteration]:
-    """Return a plan in which the network grows, and is mixed up, as its shape says."""
+    """Return a plan in which the network grows, and is mixed up, as its shape says.
+
+    With `picks_best`, iterations that begin with random parameters are fresh; else none is.
+    """
     num_hidden, first = len(shape.hidden), shape.initial_num_hidden
     changes: dict[int, dict[str, Any]] = {}
     for index in range(num_hidden if first is None else first, num_hidden):
@@ -122,7 +125,7 @@ def with_changes(
             f"iteration {last}: train for more epochs, build more and smaller blocks, lower "
             "network.iterations_per_layer, or raise network.initial_num_hidden"
         )
-    fresh = {1, *changes}
+    fresh = {1, *changes} if picks_best else set()
     if shape.output == "mix_up":
         number = _first_beyond(plan, shape.mix_up_at)
         if number <= last and changes:

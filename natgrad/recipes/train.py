@@ -28,10 +28,12 @@ from typing import Any
 from natgrad.data import Examples, open_examples
 from natgrad.optim.schedule import exponential
 from natgrad.parallel.engines import check_engine, open_engine
+from natgrad.parallel.handover import Handover
 from natgrad.parallel.outer import OuterLoop
 from natgrad.parallel.plan import Iteration, make_plan
 from natgrad.recipes.combination import combine_run, iterations_to_combine
-from natgrad.recipes.network_job import evaluate_model, train_job
+from natgrad.recipes.fisher_states import average_states
+from natgrad.recipes.network_job import evaluate_model, parameter_names, train_job
 from natgrad.recipes.structure import initial_model, remodel, with_changes
 from natgrad.recipes.train_config import (
     CombinationConfig,
@@ -39,6 +41,7 @@ from natgrad.recipes.train_config import (
     EngineConfig,
     NetworkShape,
     OptimizerConfig,
+    OuterConfig,
     RunConfig,
     TrainConfig,
     TrainingConfig,
@@ -55,6 +58,7 @@ __all__ = [
     "EngineConfig",
     "NetworkShape",
     "OptimizerConfig",
+    "OuterConfig",
     "RunConfig",
     "TrainConfig",
     "TrainingConfig",
@@ -65,6 +69,8 @@ __all__ = [
 OnEvent = Callable[[dict[str, Any]], None]
 BACKGROUND_NICENESS = 10
 FREE_TABLES = ("engine",)  # what a run is resumed with may differ from what it began with
+# What an older run without them was begun with.
+ADDED = {"outer": to_mapping(OuterConfig()), "run": {"diagnostics_every": 1}}
 
 
 def train_from_toml(
@@ -88,7 +94,7 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
     plan = plan_of(config, examples)
     to_combine = iterations_to_combine(config.combination, plan, examples)
     with run.drive():
-        run.keep_config(to_mapping(config), FREE_TABLES)
+        run.keep_config(to_mapping(config), FREE_TABLES, ADDED)
         log = EventLog(run.events)
 
         def emit(event: str, **fields: Any) -> None:
@@ -150,11 +156,14 @@ def _train_and_combine(
             train=train_job,
             evaluate=evaluate_model if examples.validation or examples.train_subset else None,
             remodel=remodel,
+            parameters=parameter_names,
+            handover=Handover(run, config.outer.optimizer(), config.outer.fisher, average_states),
             options=job_options(config, examples),
             seed=config.run.seed,
             emit=emit,
             keep=None if config.run.keep_models else frozenset(chain(*to_combine)),
             evaluated=frozenset(event["iteration"] for event in _events(run, "diagnostics")),
+            evaluate_every=config.run.diagnostics_every,
             num_threads=config.training.num_threads,
             max_attempts=config.engine.max_attempts,
         )
@@ -190,8 +199,9 @@ def plan_of(config: TrainConfig, examples: Examples) -> list[Iteration]:
         lambda progress: exponential(
             training.initial_effective_lr, training.final_effective_lr, progress
         ),
+        config.outer.job_lr_power,
     )
-    return with_changes(plan, config.network, examples)
+    return with_changes(plan, config.network, examples, config.outer.fresh == "best")
 
 
 def _open_engines(config: TrainConfig, stack: ExitStack) -> tuple[Executor, Executor]:

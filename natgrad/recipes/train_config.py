@@ -5,6 +5,7 @@
 [training]      num_epochs = 5, num_jobs = 4
 [optimizer]     method = "online"
 [combination]   method = "generalised"
+[outer]         momentum = 0.0, job_lr_power = 1.0, fisher = "reset"
 [engine]        name = "local"
 [run]           directory = "exp/dnn2"
 """
@@ -14,12 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from natgrad.parallel.outer_step import OuterOptimizer
+
 __all__ = [
     "CombinationConfig",
     "DataConfig",
     "EngineConfig",
     "NetworkShape",
     "OptimizerConfig",
+    "OuterConfig",
     "RunConfig",
     "TrainConfig",
     "TrainingConfig",
@@ -33,11 +37,23 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where the run leaves what it does, and what its random numbers are drawn from."""
+    """Where the run leaves what it does, and what its random numbers are drawn from.
+
+    keep_models: of all iterations, rather than those that the combination needs
+    diagnostics_every: models are evaluated so many outer iterations apart, and the last one: where
+        iterations are short, each takes no longer than its evaluation
+    """
 
     directory: str
     seed: int = 0
-    keep_models: bool = False  # of all iterations, rather than those that the combination needs
+    keep_models: bool = False
+    diagnostics_every: int = 1
+
+    def __post_init__(self) -> None:
+        _require(
+            self.diagnostics_every >= 1,
+            f"diagnostics_every is {self.diagnostics_every}, but must be at least 1",
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +110,8 @@ class TrainingConfig:
     """How long, with how many jobs, at which learning rates.
 
     num_jobs: N of the paper; initial_num_jobs: N at the beginning, from which it rises to num_jobs
-    initial_effective_lr, final_effective_lr: per sample; a job's is the effective one times N
+    initial_effective_lr, final_effective_lr: per sample; a job's is the effective one times N (or
+        less: see OuterConfig)
     num_threads: threads of each job that share its parameters without locks (Hogwild). With more
         than one, the order of their steps is left to chance, and runs are not repeatable
     """
@@ -162,6 +179,42 @@ class CombinationConfig:
 
 
 @dataclass(frozen=True)
+class OuterConfig:
+    """What goes from one outer iteration to the next beside the mean (docs/averaging.md).
+
+    By default nothing, as in the paper.
+
+    momentum, learning_rate, nesterov: of the outer optimizer, to which the jobs' mean step is what
+        a gradient is to SGD; 0 and 1 mean that the next jobs begin with the mean itself
+    job_lr_power: a job's learning rate is the effective one times N to this power: 1 is the
+        paper's, 0 is no more than one job alone would have
+    fisher: what becomes of the jobs' Fisher factors: "reset" (each job learns them anew), "kept"
+        (job i goes on with those of job i before) or "averaged" (all go on with the mean of all)
+    fresh: what becomes of the jobs' models right after parameters were drawn at random: "best" (one
+        is taken, appendix C.7) or "average" (they are averaged as ever)
+    """
+
+    momentum: float = 0.0
+    learning_rate: float = 1.0
+    nesterov: bool = True
+    job_lr_power: float = 1.0
+    fisher: Literal["reset", "kept", "averaged"] = "reset"
+    fresh: Literal["best", "average"] = "best"
+
+    def __post_init__(self) -> None:
+        self.optimizer()  # or complain
+        _require(
+            0 <= self.job_lr_power <= 1,
+            f"job_lr_power is {self.job_lr_power}, but must be from 0 (a job's learning rate is "
+            "the effective one) to 1 (it is N times that)",
+        )
+
+    def optimizer(self) -> OuterOptimizer:
+        """Return the outer optimizer."""
+        return OuterOptimizer(self.momentum, self.learning_rate, self.nesterov)
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """Where jobs run; it may be another one when a run is resumed.
 
@@ -191,3 +244,12 @@ class TrainConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     combination: CombinationConfig = CombinationConfig()
     engine: EngineConfig = field(default_factory=EngineConfig)
+    outer: OuterConfig = field(default_factory=OuterConfig)
+
+    def __post_init__(self) -> None:
+        method = self.optimizer.method
+        _require(
+            self.outer.fisher == "reset" or method == "online",
+            f"outer.fisher is '{self.outer.fisher}', but optimizer.method is '{method}', which "
+            "has no Fisher factors that last: only those of 'online' can be kept",
+        )

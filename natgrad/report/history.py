@@ -68,6 +68,23 @@ class RunHistory:
             names.update(dict.fromkeys(self.iterations[iteration].get("change") or {}))
         return list(names)
 
+    def cosines(self) -> dict[int, float]:
+        """Return the mean cosine of the jobs' steps by iteration, of those with several jobs."""
+        return {
+            iteration: event["cosine"]
+            for iteration, event in self.iterations.items()
+            if event.get("cosine") is not None
+        }
+
+    def layer_cosines(self) -> dict[str, dict[int, float]]:
+        """Return the same by layer, in the order of the layers."""
+        found: dict[str, dict[int, float]] = {name: {} for name in self.layer_names()}
+        for iteration, event in self.iterations.items():
+            for name, cosine in (event.get("layer_cosines") or {}).items():
+                if cosine is not None:
+                    found.setdefault(name, {})[iteration] = cosine
+        return {name: values for name, values in found.items() if values}
+
     def state(self) -> str:
         """Return how the run ended, "complete", "failed" or "interrupted", or that it did not.
 

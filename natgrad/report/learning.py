@@ -1,10 +1,11 @@
-"""How well the runs learn: objective, accuracy, and the learning rate behind them."""
+"""How well the runs learn: objective, accuracy, and the learning rates and jobs behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from natgrad.report.history import RunHistory
+from natgrad.report.layer_sections import layer_color
 from natgrad.report.line_plot import LinePlot, Mark, Series
 from natgrad.report.markup import Markup
 from natgrad.report.scale import format_value, time_unit
@@ -65,13 +66,13 @@ def _accuracy(runs: Sequence[RunHistory], hours: Place, unit: str) -> list[Marku
 
 
 def learning_rate_section(runs: Sequence[RunHistory]) -> Markup | None:
-    """Return the learning rate of each job, and its share in the average, of all runs."""
+    """Return the learning rate of each job and of all together, and how much the jobs agree."""
     if not any(run.iterations for run in runs):
         return None
     plots = []
     for field, caption in (
         ("learning_rate", "Of each job"),
-        ("effective_learning_rate", "Effective: divided by the number of jobs"),
+        ("effective_learning_rate", "Effective: of all jobs together"),
     ):
         lines = [
             Series(
@@ -91,9 +92,47 @@ def learning_rate_section(runs: Sequence[RunHistory]) -> Markup | None:
         "learning-rate",
         "Learning rate",
         "Per sample. Averaging over N jobs divides by N what each has learned, so jobs learn N "
-        "times as fast.",
-        figures(*plots),
+        "times as fast, unless outer.job_lr_power says otherwise. Where there are several jobs, "
+        "the cosine between the steps of two of them, in the mean: 1 if all do the same, 0 if "
+        "they have nothing in common, and averaging leaves little of their steps.",
+        figures(*plots, *_agreement(runs)),
     )
+
+
+def _agreement(runs: Sequence[RunHistory]) -> list[Markup]:
+    """Return the mean cosines of the jobs' steps, of a single run those of each layer too."""
+    lines = [
+        Series(
+            f"{run.name}, mean cosine",
+            _points(run, _epoch_at, run.cosines()),
+            run_color(index),
+            "strong",
+            run.name if len(runs) > 1 else None,
+        )
+        for index, run in enumerate(runs)
+    ]
+    if not any(line.points for line in lines):
+        return []
+    plots = [_cosine_figure("Agreement of the jobs: mean cosine of their steps", lines)]
+    by_layer = runs[0].layer_cosines() if len(runs) == 1 else {}
+    if by_layer:
+        of_layers = [
+            Series(
+                name,
+                _points(runs[0], _epoch_at, values),
+                layer_color(depth, len(by_layer)),
+                "plain",
+                name,
+            )
+            for depth, (name, values) in enumerate(by_layer.items())
+        ]
+        plots.append(_cosine_figure("Agreement of the jobs, layer by layer", of_layers))
+    return plots
+
+
+def _cosine_figure(caption: str, lines: Sequence[Series]) -> Markup:
+    plot = LinePlot(caption, "epochs", "mean cosine", height=220, include=(0.0,))
+    return figure(caption, plot.draw(lines))
 
 
 def _objective_lines(runs: Sequence[RunHistory], place: Place) -> list[Series]:
@@ -127,7 +166,7 @@ def _is_labelled(run: RunHistory) -> bool:
 
 
 def _points(
-    run: RunHistory, place: Place, values: dict[int, float | None]
+    run: RunHistory, place: Place, values: Mapping[int, float | None]
 ) -> list[tuple[float, float | None]]:
     placed = [(place(run, iteration), value) for iteration, value in sorted(values.items())]
     return [(x, value) for x, value in placed if x is not None]

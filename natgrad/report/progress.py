@@ -71,6 +71,7 @@ class Progress:
 
     def _start(self, event: Event) -> None:
         self.started = True
+        self._valid = self._last = None  # of a run before this one
         done = event.get("resumed_from")
         if done is not None:
             self._say(f"resumed after iteration {done} of {event['num_iterations']}")

@@ -9,7 +9,7 @@ from typing import Any
 from natgrad.report.history import RunHistory
 from natgrad.report.learning import newest_diagnostics
 from natgrad.report.markup import Markup, element, join
-from natgrad.report.scale import format_count, format_duration, format_objective
+from natgrad.report.scale import format_count, format_duration, format_objective, format_value
 from natgrad.report.section import colored_name, section
 from natgrad.report.timing import waiting_share
 
@@ -145,6 +145,11 @@ def _waiting(run: RunHistory) -> str:
     return NONE if share is None else f"{100 * share:.0f}%"
 
 
+def _agreement(run: RunHistory) -> str:
+    known = run.cosines()
+    return format_value(known[max(known)], 2) if known else NONE
+
+
 def _origin(run: RunHistory) -> str:
     if not run.starts:
         return NONE
@@ -166,6 +171,7 @@ ROWS: list[tuple[str, Callable[[RunHistory], str | Markup]]] = [
     ("Throughput", _throughput),
     ("Jobs", _jobs),
     ("Waiting", _waiting),
+    ("Agreement of jobs: last mean cosine", _agreement),
     ("Warnings", lambda run: str(len(run.warnings))),
     ("Engine", _origin),
 ]

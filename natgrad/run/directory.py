@@ -6,13 +6,19 @@ events.jsonl              what happened
 models/0007.safetensors   the model after outer iteration 7; 0000 is the one to begin with
 jobs/0007/3.safetensors   what job 3 of iteration 7 has trained, until it is averaged
 final.safetensors         the result
+
+Where an iteration leaves more to the next than its model, until the next is complete:
+
+models/0007.next.safetensors      what jobs begin with after iteration 7: its outer step's end
+models/0007.momentum.safetensors  the momentum of the outer optimizer
+states/0007/3-of-16.safetensors   what the optimizer of a job has learned
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +63,32 @@ class RunDirectory:
         """What a job has trained."""
         return self.path / "jobs" / f"{iteration:04d}" / f"{job}.safetensors"
 
+    def next_start(self, iteration: int) -> Path:
+        """Where an iteration's outer step leads: what the jobs of the next begin with."""
+        return self.path / "models" / f"{iteration:04d}.next.safetensors"
+
+    def momentum(self, iteration: int) -> Path:
+        """The outer optimizer's momentum after an iteration."""
+        return self.path / "models" / f"{iteration:04d}.momentum.safetensors"
+
+    def job_state(self, iteration: int, job: int) -> Path:
+        """What the optimizer of a job has learned, beside what the job has trained."""
+        return self.path / "jobs" / f"{iteration:04d}" / f"{job}.state.safetensors"
+
+    def states(self, iteration: int, num: int) -> list[Path]:
+        """The states that an iteration leaves to the jobs of the next, if it leaves so many."""
+        place = self._place_of_states(iteration)
+        return [place / f"{index}-of-{num}.safetensors" for index in range(num)]
+
+    def states_left(self, iteration: int) -> list[Path]:
+        """Return all states that an iteration has left, also those that were lost since."""
+        found = self._place_of_states(iteration).glob("*-of-*.safetensors")
+        num = max((int(file.stem.rpartition("-")[2]) for file in found), default=0)
+        return self.states(iteration, num)
+
+    def _place_of_states(self, iteration: int) -> Path:
+        return self.path / "states" / f"{iteration:04d}"
+
     @property
     def final_candidate(self) -> Path:
         """The final model before all has been said of it."""
@@ -83,24 +115,41 @@ class RunDirectory:
             (self.path / "models").mkdir(exist_ok=True)
             yield
 
-    def keep_config(self, config: Mapping[str, Any], free: tuple[str, ...] = ()) -> None:
+    def keep_config(
+        self,
+        config: Mapping[str, Any],
+        free: tuple[str, ...] = (),
+        added: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Write the configuration, or see that it is the one that the run began with.
 
         The tables in `free` may differ from those the run began with: they are not compared.
+        `added` are tables and keys that older runs do not have, with what they mean by that.
         """
-        if self.config.exists():
-            before = json.loads(self.config.read_text(encoding="utf-8"))
-            differing = [
-                f"{key} was {_text(old)} and is {_text(new)}"
-                for key, old, new in _differences(before, config)
-                if key.split(".")[0] not in free
-            ]
-            if differing:
-                raise ConfigError(
-                    f"the run in {self.path} began with another configuration: "
-                    f"{'; '.join(differing)}. Go on with the old one, or choose another directory"
-                )
+        differing = self.differences(config, free, added)
+        if differing:
+            raise ConfigError(
+                f"the run in {self.path} began with another configuration: "
+                f"{'; '.join(differing)}. Go on with the old one, or choose another directory"
+            )
         write_atomically(self.config, [json.dumps(config, indent=2).encode() + b"\n"])
+
+    def differences(
+        self,
+        config: Mapping[str, Any],
+        free: tuple[str, ...] = (),
+        added: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> list[str]:
+        """Return in what the configuration that the run began with, if it did, is another."""
+        if not self.config.exists():
+            return []
+        kept = json.loads(self.config.read_text(encoding="utf-8"))
+        before = {**kept, **{t: {**new, **kept.get(t, {})} for t, new in (added or {}).items()}}
+        return [
+            f"{key} was {_text(old)} and is {_text(new)}"
+            for key, old, new in _differences(before, config)
+            if key.split(".")[0] not in free
+        ]
 
     def publish_final(self) -> None:
         """Let the final candidate be the final model: the run is over."""
@@ -109,6 +158,29 @@ class RunDirectory:
     def remove_jobs(self) -> None:
         """Remove what jobs have left: all of it is in a model, or will be trained again."""
         shutil.rmtree(self.path / "jobs", ignore_errors=True)
+
+    def clear_states(self, iteration: int) -> None:
+        """Make an empty place for the states of an iteration, whatever a crash has left there."""
+        place = self._place_of_states(iteration)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+
+    def keep_job_states(self, iteration: int, jobs: Sequence[int]) -> None:
+        """Let the states of these jobs be those that an iteration leaves, numbered from 0."""
+        self.clear_states(iteration)
+        for job, state in zip(jobs, self.states(iteration, len(jobs)), strict=True):
+            rename_durably(self.job_state(iteration, job), state)
+
+    def prune_handover(self, last: int | None = None) -> None:
+        """Remove what iterations have left to the next beside models, of all but the last."""
+        kept = "" if last is None else f"{last:04d}"
+        for pattern in ("models/*.next.safetensors", "models/*.momentum.safetensors"):
+            for file in self.path.glob(pattern):
+                if file.name.split(".")[0] != kept:
+                    file.unlink(missing_ok=True)
+        for place in self.path.glob("states/*"):
+            if place.name != kept:
+                shutil.rmtree(place, ignore_errors=True)
 
     def prune_models(self, keep: set[int]) -> None:
         """Remove the models of all iterations but these."""

@@ -50,6 +50,9 @@ class Recorder:
         self.all.append(other)
         return other
 
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
     def statistics(self) -> dict[str, Any]:
         return {}
 
@@ -157,6 +160,9 @@ class ModelLearner:
         replica = ModelLearner(model, self.optimizer.replica(model), self.num_epochs)
         self.replicas.append(replica)
         return replica
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
 
     def statistics(self) -> dict[str, Any]:
         return self.optimizer.layer_statistics()

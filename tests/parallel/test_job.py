@@ -40,6 +40,9 @@ class Halver:
     def replica(self) -> Halver:
         return self
 
+    def state(self) -> dict[str, Tensor]:
+        return {"learned": torch.tensor([float(len(self.numbers))])}
+
     def statistics(self) -> dict[str, Any]:
         return {"w": {"num_minibatches": len(self.numbers)}}
 
@@ -83,6 +86,17 @@ def test_job_run_twice_gives_the_same_bytes_and_leaves_no_trace(job: Job) -> Non
     assert Path(job.result).read_bytes() == first
     run(replace(job, seed=8), numbers)
     assert Path(job.result).read_bytes() != first
+
+
+def test_state_is_written_where_it_is_wanted_and_only_there(job: Job, tmp_path: Path) -> None:
+    run(job, [2.0, 4.0])
+    assert [path.name for path in Path(job.result).parent.iterdir()] == ["1"]
+    path = str(tmp_path / "jobs" / "1.state")
+    run(replace(job, state_result=path), [2.0, 4.0])
+    assert read_model(path).tensors["learned"].item() == 2.0
+    Path(path).unlink()
+    assert run(replace(job, state_result=path), [math.inf]).diverged is not None
+    assert not Path(path).exists()
 
 
 def test_settings_are_put_back_after_an_error() -> None:

@@ -53,6 +53,17 @@ def test_learning_rate_is_the_effective_one_times_the_number_of_jobs() -> None:
     ]
 
 
+@given(num_jobs=st.integers(1, 64), power=st.floats(0.0, 1.0))
+def test_learning_rate_may_rise_by_a_power_of_the_number_of_jobs(
+    num_jobs: int, power: float
+) -> None:
+    (first, *_) = make_plan(64, 1, num_jobs, num_jobs, rate, power)
+    assert first.learning_rate == pytest.approx(rate(0) * num_jobs**power)
+    assert first.effective_learning_rate == rate(0)
+    (usual, *_) = make_plan(64, 1, num_jobs, num_jobs, rate)
+    assert usual.learning_rate == rate(0) * num_jobs  # to the last bit
+
+
 def test_part_of_an_epoch_is_at_least_one_block() -> None:
     assert [it.blocks for it in make_plan(3, 0.01, 2, 2, rate)] == [(0,)]
     assert [it.blocks for it in make_plan(4, 1.5, 4, 4, rate)] == [(0, 1, 2, 3), (0, 1)]

@@ -11,6 +11,7 @@ import numpy as np
 from natgrad.data import Examples, Segment, build, segments_of_vectors
 from natgrad.recipes.train import TrainConfig
 from natgrad.run.config import from_mapping
+from natgrad.run.events import read_events
 
 NUM_CLASSES, NUM_FEATURES = 6, 12
 
@@ -46,3 +47,8 @@ def small_config(directory: Path, examples: Path, /, **tables: dict[str, Any]) -
     }
     names = {**usual, **tables}
     return from_mapping(TrainConfig, {n: {**usual.get(n, {}), **tables.get(n, {})} for n in names})
+
+
+def events_of(run: Path, kind: str) -> list[dict[str, Any]]:
+    """What a run has said of one kind."""
+    return [event for event in read_events(run / "events.jsonl") if event["event"] == kind]

@@ -51,13 +51,14 @@ def undisturbed(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> byt
     return train(small_config(run, examples)).read_bytes()
 
 
-def command(run: Path, examples: Path) -> list[str]:
-    config = small_config(run, examples, engine={"name": "local", "max_attempts": 1000})
+def command(run: Path, examples: Path, **tables: dict[str, Any]) -> list[str]:
+    engine = {"name": "local", "max_attempts": 1000}
+    config = small_config(run, examples, engine=engine, **tables)
     return [sys.executable, "-c", DRIVER, json.dumps(to_mapping(config))]
 
 
-def start_driver(run: Path, examples: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command(run, examples), stderr=subprocess.DEVNULL)
+def start_driver(run: Path, examples: Path, **tables: dict[str, Any]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command(run, examples, **tables), stderr=subprocess.DEVNULL)
 
 
 def children_of(pid: int) -> Iterator[int]:
@@ -95,6 +96,30 @@ def test_final_model_is_the_same_after_many_kills(
     assert {path.name for path in tmp_path.rglob("*.part")} == set()
 
 
+def test_final_model_with_momentum_and_kept_factors_is_the_same_after_kills_of_the_driver(
+    examples: Path, tmp_path: Path
+) -> None:
+    outer = {"momentum": 0.5, "job_lr_power": 0.5, "fisher": "kept"}
+    training = {"num_epochs": 1}
+    config = small_config(tmp_path / "whole", examples, outer=outer, training=training)
+    undisturbed = train(config).read_bytes()
+    run = RunDirectory(tmp_path / "run")
+    instants = random.Random(7)
+    kills_after = [0, 2, 3, 7, 11]  # iterations; a layer is grown before the third
+    driver = start_driver(run.path, examples, outer=outer, training=training)
+    while driver.poll() is None:
+        if kills_after and (run.last_iteration() or 0) >= kills_after[0]:
+            time.sleep(instants.uniform(0.0, 0.1))
+            driver.kill()
+            if driver.wait() == -signal.SIGKILL:
+                kills_after.pop(0)
+            driver = start_driver(run.path, examples, outer=outer, training=training)
+        time.sleep(0.005)
+    assert driver.returncode == 0
+    assert kills_after == []
+    assert run.final.read_bytes() == undisturbed
+
+
 class Twice(Executor):
     """An engine that runs every call twice, and gives the result of either.
 
@@ -113,14 +138,18 @@ class Twice(Executor):
         self.engine.shutdown(wait, cancel_futures=cancel_futures)
 
 
+@pytest.mark.parametrize("outer", [{}, {"momentum": 0.5, "fisher": "kept"}], ids=["mean", "outer"])
 def test_job_that_runs_twice_does_no_harm(
-    examples: Path, undisturbed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    examples: Path, outer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    once = train(small_config(tmp_path / "once", examples, outer=outer))
+
     def open_twice(name: str, num_workers: int, **options: Any) -> Executor:
         return Twice(open_engine("local", 3))
 
     monkeypatch.setattr("natgrad.recipes.train.open_engine", open_twice)
-    assert train(small_config(tmp_path, examples)).read_bytes() == undisturbed
+    twice = train(small_config(tmp_path / "twice", examples, outer=outer))
+    assert twice.read_bytes() == once.read_bytes()
 
 
 def test_workers_end_with_a_killed_driver(examples: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from natgrad.recipes.train import TrainConfig, plan_of, train, train_from_toml
 from natgrad.run.config import ConfigError
 from natgrad.run.events import read_events
 from natgrad.run.model_file import read_model
-from tests.recipes.small_run import small_config, small_examples
+from tests.recipes.small_run import events_of, small_config, small_examples
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,6 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("examples") / "small"
     small_examples(directory)
     return directory
-
-
-def events_of(run: Path, kind: str) -> list[dict[str, Any]]:
-    return [event for event in read_events(run / "events.jsonl") if event["event"] == kind]
 
 
 def test_run_learns_and_its_final_model_is_no_worse_than_any_it_was_combined_of(
@@ -79,6 +75,19 @@ def test_one_job_is_serial_training(examples: Path, tmp_path: Path) -> None:
     assert len(iterations) == open_examples(examples).num_blocks
     assert all(event["learning_rate"] == event["effective_learning_rate"] for event in iterations)
     assert iterations[0]["learning_rate"] == 0.01
+
+
+def test_models_are_evaluated_so_many_iterations_apart_and_the_last(
+    examples: Path, tmp_path: Path
+) -> None:
+    often, seldom = tmp_path / "often", tmp_path / "seldom"
+    finals = [
+        train(small_config(often, examples)),
+        train(small_config(seldom, examples, run={"diagnostics_every": 5})),
+    ]
+    assert finals[0].read_bytes() == finals[1].read_bytes()
+    assert [e["iteration"] for e in events_of(often, "diagnostics")] == list(range(13))
+    assert [e["iteration"] for e in events_of(seldom, "diagnostics")] == [0, 5, 10, 12]
 
 
 def test_network_grows_layer_by_layer_and_fresh_iterations_pick_the_best(
@@ -214,6 +223,14 @@ def test_run_that_diverges_stops_with_its_last_good_model(examples: Path, tmp_pa
         (
             {"combinaton": {"method": "mean"}},
             "unknown key 'combinaton': did you mean 'combination'",
+        ),
+        ({"outer": {"momentum": 1.0}}, "in 'outer': momentum is 1.0, but must be"),
+        ({"outer": {"learning_rate": 0.0}}, "in 'outer': the outer learning_rate is 0.0"),
+        ({"outer": {"job_lr_power": 1.5}}, "in 'outer': job_lr_power is 1.5, but must be from 0"),
+        ({"outer": {"fisher": "mean"}}, "'outer.fisher' is 'mean', but must be one of 'reset'"),
+        (
+            {"outer": {"fisher": "kept"}, "optimizer": {"method": "none"}},
+            "outer.fisher is 'kept', but optimizer.method is 'none'",
         ),
     ],
 )

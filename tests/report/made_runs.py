@@ -30,6 +30,7 @@ class MadeRun:
     with_diagnostics: bool = True
     with_combine: bool = True
     with_faults: bool = True
+    with_cosines: bool = True  # older runs have none
     status: str = "complete"
     overrides: dict[str, Any] = field(default_factory=dict)
 
@@ -149,7 +150,16 @@ class _Writer:
             left_out=left_out,
             change={name: 0.3 * 0.1**part / (i + 1) for i, name in enumerate(self.layers(part))},
             samples_per_second=samples / (self.time - begin),
+            **self.agreement(num_jobs - len(left_out), part),
         )
+
+    def agreement(self, num_jobs: int, part: float) -> dict[str, Any]:
+        """What there is to say of the steps of several jobs; of one there is nothing."""
+        if num_jobs < 2 or not self.run.with_cosines:
+            return {}
+        cosine = 0.8 * math.exp(-2 * part)
+        layers = {name: cosine / (i + 1) for i, name in enumerate(self.layers(part))}
+        return {"cosine": cosine, "layer_cosines": {**layers, "never_moved": None}}
 
     def job(self, iteration: int, job: int, begin: float, is_bad: bool, part: float) -> float:
         """Say what one job did, and return when it ended."""

@@ -106,6 +106,21 @@ def test_a_run_without_any_event_is_read(tmp_path: Path) -> None:
     assert (run.iterations, run.state(), run.config) == ({}, "unfinished", {})
 
 
+def test_agreement_of_jobs_is_by_iteration_and_by_layer(tmp_path: Path) -> None:
+    def iteration(number: int, **fields: Any) -> dict[str, Any]:
+        return {"time": 1.0, "event": "iteration", "iteration": number, **fields}
+
+    path = write_events(
+        tmp_path / "run",
+        iteration(1),  # one job
+        iteration(2, cosine=0.5, layer_cosines={"a": 0.4, "b": None}),
+        iteration(3, cosine=None, layer_cosines={"a": None, "c": 0.1}),
+    )
+    run = read_run(path)
+    assert run.cosines() == {2: 0.5}
+    assert run.layer_cosines() == {"a": {2: 0.4}, "c": {3: 0.1}}
+
+
 def test_runs_of_one_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
     paths = [MadeRun(num_iterations=2).write(tmp_path / name / "run") for name in ("a", "b")]
     assert [run.name for run in read_runs(paths)] == ["a/run", "b/run"]

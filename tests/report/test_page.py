@@ -130,6 +130,21 @@ def test_run_without_fisher_factors_has_no_spectra(tmp_path: Path, now: datetime
     assert page.ids == [a for a in [*ANCHORS, "warnings"] if a != "spectra"]
 
 
+def test_agreement_of_jobs_is_shown_where_it_is_known(
+    tmp_path: Path, three_runs: list[Path], now: datetime.datetime
+) -> None:
+    one = page_of(MadeRun(), tmp_path / "run", now)
+    assert "Agreement of the jobs: mean cosine of their steps" in one.text
+    assert "Agreement of the jobs, layer by layer" in one.text
+    assert "Agreement of jobs: last mean cosine 0.11" in one.text  # 0.8 exp(-2)
+    several = Page(render(read_runs(three_runs), now))
+    assert "Agreement of the jobs: mean cosine of their steps" in several.text
+    assert "Agreement of the jobs, layer by layer" not in several.text
+    older = page_of(MadeRun(with_cosines=False), tmp_path / "older", now)
+    assert "Agreement of the jobs" not in older.text
+    assert "Agreement of jobs: last mean cosine \N{EN DASH}" in older.text
+
+
 def test_late_diagnostics_say_of_which_iteration(tmp_path: Path, now: datetime.datetime) -> None:
     path = MadeRun(num_iterations=8).write(tmp_path / "run")
     lines = (path / "events.jsonl").read_text().splitlines(keepends=True)

@@ -65,6 +65,12 @@ def test_late_diagnostics_of_an_earlier_iteration_do_not_replace_newer_ones() ->
     assert line.endswith("valid(5) -1.50")
 
 
+def test_another_run_begins_without_the_validation_of_the_one_before() -> None:
+    start = {"event": "start", "num_iterations": 120, "resumed_from": None}
+    *_, line = shown(start, diagnostics(120, -1.5), start, iteration(1))
+    assert line.endswith("train -1.23")
+
+
 def test_what_goes_wrong_is_told() -> None:
     lines = shown(
         {"event": "retry", "iteration": 3, "job": 1, "attempt": 1, "reason": "killed"},
