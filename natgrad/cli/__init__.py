@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from natgrad.cli.bench import add_bench
 from natgrad.cli.exits import FAILED, INTERRUPTED, USAGE, RunFailedError
+from natgrad.cli.reproduce import add_reproduce
 from natgrad.cli.speech import add_speech
 from natgrad.cli.training import add_training
 from natgrad.version import __version__
@@ -21,7 +22,7 @@ from natgrad.version import __version__
 __all__ = ["main"]
 
 EPILOG = "natgrad COMMAND --help tells the options of each."
-RESUMABLE = ("train", "recipe")
+RESUMABLE = ("train", "recipe", "reproduce")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,5 +98,6 @@ def _parser() -> argparse.ArgumentParser:
 
     add_training(command)
     add_speech(command, shared)
+    add_reproduce(command)
     add_bench(command)
     return parser

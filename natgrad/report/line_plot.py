@@ -22,7 +22,9 @@ MAX_LABEL_LETTERS = 24
 class Series:
     """One line. A point without a value, or not finite, is a gap.
 
-    style: "strong", "plain", "thin" or "dashed"; label: what is written at the line's end
+    style: "strong", "plain", "thin", "dashed", or "dots" for points that nothing joins
+    label: what is written at the line's end
+    ranges: (x, low, high), drawn as a band about the line, or as bars through dots
     """
 
     name: str
@@ -30,6 +32,7 @@ class Series:
     color: str
     style: str = "plain"
     label: str | None = None
+    ranges: Sequence[tuple[float, float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,10 @@ class Mark:
 class LinePlot:
     """How a plot looks; `draw` puts lines into it.
 
+    log, log_x: whether the vertical, or the horizontal, scale is logarithmic
     clip_low: leave room for all but the lowest values, which run out of the plot: for objectives
     that start far below where anything is to be seen
+    hover: whether to carry the values that the page's script shows at the pointer
     """
 
     title: str
@@ -55,7 +60,9 @@ class LinePlot:
     width: float = 640.0
     height: float = 300.0
     log: bool = False
+    log_x: bool = False
     clip_low: bool = False
+    hover: bool = True
     include: tuple[float, ...] = ()
     x_format: Callable[[float], str] = format_value
     y_format: Callable[[float], str] = format_value
@@ -66,9 +73,11 @@ class LinePlot:
         right = max([10.0, *(16.0 + LETTER_WIDTH * len(label) for label in labels)])
         left, top, bottom = 56.0, 24.0 if self.y_label else 10.0, 40.0 if self.x_label else 22.0
         xs = [x for line in series for x, y in line.points if y is not None]
-        x = Scale.around(xs, left, self.width - right, margin=0.0)
+        margin = 0.02 if any(line.style == "dots" for line in series) else 0.0
+        x = Scale.around(xs, left, self.width - right, log=self.log_x, margin=margin)
         y = self._vertical_scale(series, self.height - bottom, top)
-        lines = [_drawn(line, x, y) for line in series]
+        lines = [*(_drawn_ranges(line, x, y) for line in series),
+                 *(_drawn(line, x, y) for line in series)]  # fmt: skip
         return element(
             "svg",
             element("title", self.title),
@@ -79,14 +88,16 @@ class LinePlot:
             viewBox=f"0 0 {self.width:g} {self.height:g}",
             role="img",
             class_="plot",
-            data_lines=self._hover_data(series, x, y),
-            data_frame=json.dumps([round(v, 1) for v in (left, top, x.end, y.start)]),
+            data_lines=self._hover_data(series, x, y) if self.hover else None,
+            data_frame=json.dumps([round(v, 1) for v in (left, top, x.end, y.start)])
+            if self.hover
+            else None,
         )
 
     def _vertical_scale(self, series: Sequence[Series], start: float, end: float) -> Scale:
-        values = sorted(
-            y for line in series for _, y in line.points if y is not None and math.isfinite(y)
-        )
+        points = [y for line in series for _, y in line.points if y is not None]
+        ends = [end for line in series for _, *both in line.ranges for end in both]
+        values = sorted(y for y in [*points, *ends] if math.isfinite(y))
         if self.clip_low and len(values) >= 20:
             low, middle, high = values[0], values[len(values) // 4], values[-1]
             floor = middle - 1.5 * (high - middle)
@@ -123,13 +134,15 @@ class LinePlot:
             points = [
                 [round(x(px), 1), round(y(py), 1), self.x_format(px), self.y_format(py)]
                 for px, py in _thinned(line.points)
-                if py is not None and y.shows(py)
+                if py is not None and x.shows(px) and y.shows(py)
             ]
             data.append({"name": line.name, "color": line.color, "points": points})
         return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
-def _clipped(lines: list[Markup], left: float, top: float, width: float, height: float) -> Markup:
+def _clipped(
+    lines: list[Markup | None], left: float, top: float, width: float, height: float
+) -> Markup:
     """Cut off what is outside: an inner svg does so, and unlike a clipPath needs no id."""
     return element(
         "svg",
@@ -145,10 +158,12 @@ def _clipped(lines: list[Markup], left: float, top: float, width: float, height:
 def _drawn(line: Series, x: Scale, y: Scale) -> Markup:
     pieces: list[list[str]] = [[]]
     for px, py in _thinned(line.points):
-        if py is None or not y.shows(py):
+        if py is None or not x.shows(px) or not y.shows(py):
             pieces.append([])
         else:
             pieces[-1].append(f"{x(px):.1f},{y(py):.1f}")
+            if line.style == "dots":
+                pieces.append([])
     drawn = [
         element("polyline", points=" ".join(piece), class_=f"line {line.style}")
         if len(piece) > 1
@@ -157,6 +172,23 @@ def _drawn(line: Series, x: Scale, y: Scale) -> Markup:
         if piece
     ]
     return element("g", element("title", line.name), *drawn, style=f"--c:{line.color}")
+
+
+def _drawn_ranges(line: Series, x: Scale, y: Scale) -> Markup | None:
+    """Draw what reaches from low to high: bars through dots, else a band."""
+    ranges = [r for r in line.ranges if x.shows(r[0]) and y.shows(r[1]) and y.shows(r[2])]
+    if not ranges:
+        return None
+    if line.style == "dots":
+        bars = [
+            element("line", x1=x(px), x2=x(px), y1=y(low), y2=y(high), class_="range-bar")
+            for px, low, high in ranges
+        ]
+        return element("g", *bars, style=f"--c:{line.color}")
+    there = [f"{x(px):.1f},{y(high):.1f}" for px, _, high in ranges]
+    back = [f"{x(px):.1f},{y(low):.1f}" for px, low, _ in reversed(ranges)]
+    band = element("polygon", points=" ".join([*there, *back]), class_="range-band")
+    return element("g", band, style=f"--c:{line.color}")
 
 
 def _dot(place: str) -> Markup:
@@ -205,7 +237,7 @@ def _end_labels(series: Sequence[Series], x: Scale, y: Scale) -> Markup:
     """Write names at the ends of lines, moved apart where they would overlap."""
     ends = []
     for line in series:
-        seen = [(px, v) for px, v in line.points if v is not None and y.shows(v)]
+        seen = [(px, v) for px, v in line.points if v is not None and x.shows(px) and y.shows(v)]
         if line.label and seen:
             ends.append((x(seen[-1][0]), min(max(y(seen[-1][1]), y.end), y.start), line))
     heights = spread([height for _, height, _ in ends], LABEL_HEIGHT, y.end, y.start)

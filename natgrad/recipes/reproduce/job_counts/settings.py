@@ -1,0 +1,135 @@
+"""What is compared: methods, each with several numbers of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from natgrad.recipes.reproduce.speech_runs import ExampleSettings
+from natgrad.recipes.train_config import (
+    CombinationConfig,
+    NetworkShape,
+    OptimizerConfig,
+    TrainingConfig,
+)
+
+__all__ = ["METHODS", "An4JobCounts", "JobCounts", "System"]
+
+# As the paper's legends name them, by the names of OptimizerConfig.
+METHODS = {"none": "SGD", "simple": "simple NG-SGD", "online": "online NG-SGD"}
+
+
+class System(NamedTuple):
+    """A method with so many jobs, from a seed."""
+
+    method: str
+    num_jobs: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its measurements."""
+        method = "sgd" if self.method == "none" else self.method
+        return f"{method}-{self.num_jobs}-seed-{self.seed}"
+
+    @property
+    def title(self) -> str:
+        """Of its lines and rows."""
+        return f"{METHODS[self.method]}, {self.num_jobs} job{'s' if self.num_jobs > 1 else ''}"
+
+
+@dataclass(frozen=True)
+class JobCounts:
+    """What the runs depend on.
+
+    sgd_jobs, simple_jobs, online_jobs: numbers of jobs
+    seed: of all runs
+    more_seeds: of the runs of `repeated_jobs` with the online method, which tell how much is chance
+    hidden: p-norm layers, units and groups
+    initial_effective_lr, final_effective_lr: the same for all
+    timing_rounds: how often each time is measured; medians count
+    """
+
+    sgd_jobs: tuple[int, ...] = (1, 2, 4)
+    simple_jobs: tuple[int, ...] = (1,)
+    online_jobs: tuple[int, ...] = (1, 2, 4, 8, 16)
+    seed: int = 1
+    more_seeds: tuple[int, ...] = (2, 3)
+    repeated_jobs: tuple[int, ...] = (16,)
+    hidden: tuple[tuple[int, int], ...] = ((400, 80),) * 3
+    num_epochs: float = 2.0
+    initial_effective_lr: float = 0.01
+    final_effective_lr: float = 0.001
+    minibatch_size: int = 128
+    timing_rounds: int = 7
+    examples: ExampleSettings = field(default_factory=ExampleSettings)
+
+    def __post_init__(self) -> None:
+        needed = {1, *self.sgd_jobs, *self.repeated_jobs} - set(self.online_jobs)
+        if needed or not self.sgd_jobs:
+            raise ValueError(
+                f"online_jobs is {list(self.online_jobs)}; expected 1 among them, with which all "
+                f"others are compared, and each of sgd_jobs, {list(self.sgd_jobs)}, of which there "
+                f"must be one, and of repeated_jobs, {list(self.repeated_jobs)}"
+            )
+
+    @property
+    def max_jobs(self) -> int:
+        """The greatest number of jobs."""
+        return max(self.num_jobs)
+
+    @property
+    def num_jobs(self) -> list[int]:
+        """All numbers of jobs."""
+        return sorted({*self.sgd_jobs, *self.simple_jobs, *self.online_jobs})
+
+    @property
+    def systems(self) -> list[System]:
+        """All systems of the first seed; that which others are compared with comes first."""
+        counts = {"none": self.sgd_jobs, "simple": self.simple_jobs, "online": self.online_jobs}
+        listed = [System(method, n, self.seed) for method in counts for n in counts[method]]
+        return sorted(listed, key=lambda system: system != self.reference)
+
+    @property
+    def reference(self) -> System:
+        """Online NG-SGD with one job."""
+        return System("online", 1, self.seed)
+
+    @property
+    def repetitions(self) -> list[System]:
+        """Systems from other seeds."""
+        return [System("online", n, s) for n in self.repeated_jobs for s in self.more_seeds]
+
+    def network(self) -> NetworkShape:
+        """Return the network: all layers at once, so that all systems grow it alike."""
+        return NetworkShape(hidden=self.hidden, initial_num_hidden=None)
+
+    def training(self, num_jobs: int) -> TrainingConfig:
+        """Return how long, and at which rates."""
+        return TrainingConfig(
+            num_epochs=self.num_epochs,
+            num_jobs=num_jobs,
+            initial_effective_lr=self.initial_effective_lr,
+            final_effective_lr=self.final_effective_lr,
+            minibatch_size=self.minibatch_size,
+        )
+
+    def optimizer(self, method: str) -> OptimizerConfig:
+        """Return the optimizer: the paper's options."""
+        return OptimizerConfig(method=method)  # type: ignore[arg-type]  # checked by NGSGD
+
+    def combination(self) -> CombinationConfig:
+        """Return what becomes of the last models, before words are recognised."""
+        return CombinationConfig(num_models=10)
+
+
+@dataclass(frozen=True)
+class An4JobCounts(JobCounts):
+    """The same on a tenth of the speech: a smaller network, shorter iterations, more epochs."""
+
+    num_epochs: float = 8.0
+    examples: ExampleSettings = field(
+        default_factory=lambda: ExampleSettings(
+            samples_per_job=4_000, validation_samples=10_000, train_subset_samples=10_000
+        )
+    )
