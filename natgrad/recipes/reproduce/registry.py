@@ -9,12 +9,14 @@ from natgrad.recipes.reproduce.eigenvalues.experiment import EIGENVALUES
 from natgrad.recipes.reproduce.experiment import Experiment
 from natgrad.recipes.reproduce.job_counts.experiment import JOBS, JOBS_AN4
 from natgrad.recipes.reproduce.online_update.experiment import ONLINE_UPDATE
+from natgrad.recipes.reproduce.table_1 import TABLE_1
 
 __all__ = ["EXPERIMENTS"]
 
 _ALL: tuple[Experiment[Any], ...] = (
     JOBS,
     JOBS_AN4,
+    TABLE_1,
     ABLATIONS,
     EIGENVALUES,
     ONLINE_UPDATE,

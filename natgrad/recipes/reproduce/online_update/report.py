@@ -67,14 +67,15 @@ def _answer(results: OnlineUpdateResults) -> str:
     return f"""\
 **With infinite minibatches, {verdict}.** From a random start the factor goes to the top
 eigenvectors, with their eigenvalues, and with the mean of all others as rho: after
-{settings.num_updates} updates its distance from the best factor is at most {to_best:.0e} of its norm, where the spectrum has a
-gap. That factor is the best of its form in Frobenius norm, has the trace of the covariance, and is
-the maximum-likelihood one (of probabilistic principal component analysis). The rate is
-1 - eta (1 - lambda_R+1 / lambda_R) per update, as derived and as measured. Every other set of
-eigenvectors is a fixed point, too, but by the same derivation not a stable one; one of them is
-shown below. Two exceptions, both small: ties at the cut leave open which of the equally good
-factors it is, and the floors of our code (and of Kaldi's) hold d and rho at 5e-4 of the largest
-eigenvalue. With both taken into account the limit is met to {to_limit:.0e} for every spectrum.
+{settings.num_updates} updates its distance from the best factor is at most {to_best:.0e} of its
+norm, where the spectrum has a gap. That factor is the best of its form in Frobenius norm, has the
+trace of the covariance, and is the maximum-likelihood one (of probabilistic principal component
+analysis). The rate is 1 - eta (1 - lambda_R+1 / lambda_R) per update, as derived and as measured.
+Every other set of eigenvectors is a fixed point, too, but by the same derivation not a stable one;
+one of them is shown below. Two exceptions, both small: ties at the cut leave open which of the
+equally good factors it is, and the floors of our code (and of Kaldi's) hold d and rho at 5e-4 of
+the largest eigenvalue. With both taken into account the limit is met to {to_limit:.0e} for every
+spectrum.
 
 **With finite minibatches it settles at a noise that is known in advance.** Expected errors that are
 derived to first order (`natgrad.optim.steady_state.expected_noise`) agree with what is measured:
