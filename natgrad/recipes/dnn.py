@@ -35,22 +35,24 @@ SAMPLES_PER_PRIOR = 150
 
 @dataclass(frozen=True, eq=False)
 class AlignedSource:
-    """Yields a share's aligned utterances, with the pdf of each frame for its label."""
+    """Yields a share's aligned utterances, each frame with the label of its state."""
 
     share: Share
     alignments: Alignments
     front_end: FrontEnd
     transforms: SpeakerTransforms | None
-    pdf_of_state: NDArray[np.int32]
+    label_of_state: NDArray[np.int32]
 
     def __call__(self) -> Iterator[Segment]:
         """Yield the utterances; see `natgrad.data.build`."""
         kept = [item for item in self.share.items if item.key in self.alignments]
         for item, features in self.share.read(self.front_end, self.transforms, kept):
-            yield Segment(item.key, features, self.pdf_of_state[self.alignments[item.key]])
+            yield Segment(item.key, features, self.label_of_state[self.alignments[item.key]])
 
 
-def sources_of(shares: Sequence[Share], trained: Trained) -> list[AlignedSource]:
+def sources_of(
+    shares: Sequence[Share], trained: Trained, label_of_state: NDArray[np.int32]
+) -> list[AlignedSource]:
     """Return the sources of examples that shares of aligned utterances are."""
     return [
         AlignedSource(
@@ -58,7 +60,7 @@ def sources_of(shares: Sequence[Share], trained: Trained) -> list[AlignedSource]
             {i.key: trained.alignments[i.key] for i in share.items if i.key in trained.alignments},
             trained.model.front_end,
             trained.transforms,
-            trained.model.states.pdf,
+            label_of_state,
         )
         for share in shares
     ]

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +54,25 @@ def write_examples(shop: Workshop, number: int = 0) -> Facts:
     return {"samples": examples.num_samples, "blocks": examples.num_blocks}
 
 
-def build_examples(shop: Workshop, directory: Path, again: Alignments | None = None) -> Examples:
-    """Write a directory of examples, in place of what is there, with these alignments if any.
+def build_examples(
+    shop: Workshop,
+    directory: Path,
+    again: Alignments | None = None,
+    labels: Literal["pdf", "sound_state"] = "pdf",
+) -> Examples:
+    """Write a directory of examples, in place of what is there.
 
     Held-out utterances are held out at all speeds, and are judged as they were spoken.
+
+    Args:
+        directory: where to.
+        again: alignments to use instead of those of the mixtures.
+        labels: classes: the pdfs of states in context, or states whatever their context.
     """
     dnn = shop.config.dnn
     at_speeds = read_at_all_speeds(shop)
     held_out = choose_held_out(shop.corpus("train"), dnn.validation_samples)
+    label_of_state: NDArray[np.int32] = getattr(at_speeds[1.0].model.states, labels)
     training: list[AlignedSource] = []
     validation: list[AlignedSource] = []
     for speed, trained in at_speeds.items():
@@ -69,16 +80,18 @@ def build_examples(shop: Workshop, directory: Path, again: Alignments | None = N
         hidden = {at_speed(key, speed) for key in held_out}
         seen = [item.key for item in corpus.items if item.key not in hidden]
         aligned = trained if again is None else replace(trained, alignments=again)
-        training += sources_of(corpus.subset(seen).shares(NUM_SHARES), aligned)
+        shares = corpus.subset(seen).shares(NUM_SHARES)
+        training += sources_of(shares, aligned, label_of_state)
         if speed == 1.0:
-            validation += sources_of(corpus.subset(sorted(hidden)).shares(NUM_SHARES), aligned)
+            shares = corpus.subset(sorted(hidden)).shares(NUM_SHARES)
+            validation += sources_of(shares, aligned, label_of_state)
     if (directory / INDEX).exists():
         shutil.rmtree(directory)
     return build(
         directory,
         training,
         validation_sources=validation,
-        num_classes=at_speeds[1.0].model.states.num_pdfs,
+        num_classes=int(label_of_state.max()) + 1,
         left_context=dnn.context,
         right_context=dnn.context,
         num_jobs=dnn.training.num_jobs,

@@ -164,6 +164,13 @@ PhoneSpan(phone=2, begin=7, end=9)]
         return np.concatenate([[-1], self.pdf]).astype(np.int32)
 
     @cached_property
+    def sound_state(self) -> Ints:
+        """(K,) the number of each state's sound and position in it, whatever the context."""
+        sounds = self.phones.sound_of[self.phone]
+        _, numbers = np.unique(np.stack([sounds, self.position]), axis=1, return_inverse=True)
+        return numbers.reshape(-1).astype(np.int32)
+
+    @cached_property
     def is_silence(self) -> NDArray[np.bool_]:
         """(K,) whether each state is of silence or noise."""
         return np.isin(self.phone, sorted(self.phones.silence_numbers))

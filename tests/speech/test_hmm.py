@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from natgrad.speech.hmm import HmmStates, MonophoneTree, Topology, TransitionCounts
+from natgrad.speech.hmm import (
+    ContextTree,
+    HmmStates,
+    MonophoneTree,
+    Topology,
+    TransitionCounts,
+)
 from tests.speech.contexts import PHONES, TOPOLOGY
 from tests.speech.toy_graphs import ToyTree
 from tests.speech.utterances import draw_alignment
@@ -102,6 +108,16 @@ def test_monophones_of_a_sound_share_pdfs_wherever_in_the_word() -> None:
         keys.setdefault((sound, place), set()).add(pdf)
     assert all(len(pdfs) == 1 for pdfs in keys.values())
     assert len(keys) == states.num_pdfs == 2 * 3 + 3 * 2
+
+
+@pytest.mark.parametrize("tree", [MONOPHONES, TRIPHONES])
+def test_sound_states_are_those_of_monophones_whatever_the_context(tree: ContextTree) -> None:
+    states = HmmStates.of(PHONES, TOPOLOGY, tree)
+    sounds = PHONES.sound_of[states.phone].tolist()
+    keys = list(zip(sounds, states.position.tolist(), strict=True))
+    numbers = dict(zip(keys, states.sound_state.tolist(), strict=True))
+    assert [numbers[key] for key in keys] == states.sound_state.tolist()
+    assert sorted(numbers.values()) == list(range(2 * 3 + 3 * 2))
 
 
 def test_phone_of_one_state_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from natgrad.recipes.reproduce.experiment import Bench, Found, Measurement
 from natgrad.recipes.train_config import EngineConfig
@@ -24,12 +24,14 @@ class ExampleSettings:
     samples_per_job: K of the paper
     validation_samples, train_subset_samples: that objectives are measured on
     piece_frames: of the pieces that utterances are scattered in
+    labels: classes: the "pdf" of a triphone's state, or the "sound_state" whatever its context
     """
 
     samples_per_job: int = 8_000
     validation_samples: int = 20_000
     train_subset_samples: int = 20_000
     piece_frames: int = 20
+    labels: Literal["pdf", "sound_state"] = "pdf"
 
 
 def measure_examples(

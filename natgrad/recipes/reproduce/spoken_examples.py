@@ -31,7 +31,7 @@ def write_spoken_examples(
         other_speeds=(),
     )
     with recipe.opened(bench.progress, engine, replace(recipe.config, dnn=dnn)) as shop:
-        examples = build_examples(shop, bench.directory / EXAMPLES)
+        examples = build_examples(shop, bench.directory / EXAMPLES, labels=settings.labels)
     return {
         "samples": examples.num_samples,
         "blocks": examples.num_blocks,
