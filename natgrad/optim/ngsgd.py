@@ -94,6 +94,7 @@ class NGSGD(torch.optim.Optimizer):
             "update_period": update_period,
             "max_change_per_sample": max_change_per_sample,
         }
+        self._option_names = frozenset(defaults)  # self.defaults grows when torch loads a state
         self._pass = Pass(fused)
         self._modules: dict[nn.Module, str] = {}
         self._matrices: dict[Tensor, WeightMatrix] = {}
@@ -326,7 +327,7 @@ class NGSGD(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned, for a model of the same layers."""
-        missing = set(self.defaults) - set(state_dict["param_groups"][0])
+        missing = self._option_names - set(state_dict["param_groups"][0])
         if missing:
             raise ValueError(
                 f"the state has no {', '.join(sorted(missing))}: it was saved by another optimizer"

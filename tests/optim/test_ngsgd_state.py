@@ -292,6 +292,20 @@ def test_factors_for_layers_of_other_sizes_are_refused_and_the_layer_named() -> 
         NGSGD(model).load_state_dict(optimizer.state_dict())
 
 
+def test_state_can_be_loaded_again_and_again() -> None:
+    """torch writes options of its own into the defaults of an optimizer that loads a state."""
+    model = nn.Linear(6, 4)
+    optimizer = NGSGD(model)
+    model(randn(5, 6, seed=0, dtype=torch.float32)).square().sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    for _ in range(2):
+        optimizer.load_state_dict(state)
+    again = optimizer.state_dict()
+    torch.testing.assert_close(again["state"], state["state"], rtol=0.0, atol=0.0)
+    optimizer.add_param_group({"params": [nn.Linear(3, 2)]})
+
+
 def test_state_of_another_optimizer_is_refused() -> None:
     model = nn.Linear(6, 4)
     with pytest.raises(ValueError, match=r"has no .*method.*saved by another optimizer"):
