@@ -157,4 +157,8 @@ def _training_settings(config: SpeechConfig) -> dict[str, Any]:
 
 
 def _dnn_decoding_settings(config: SpeechConfig) -> dict[str, Any]:
-    return {"decoder": asdict(config.dnn.decoder), "settings": config.decoding.settings}
+    return {
+        "decoder": asdict(config.dnn.decoder),
+        "settings": config.decoding.settings,
+        "num_realignments": config.dnn.num_realignments,  # which says whose words they are
+    }

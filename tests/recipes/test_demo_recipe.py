@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import soundfile
 
 from natgrad.recipes.demo_recipe import DemoSize, demo_config, demo_recipe, draw_sets
 from natgrad.recipes.sentences import vocabulary, words_of
+from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.speech_table import TITLES, format_table
+from natgrad.recipes.workshop import Workshop
 from natgrad.speech.data.directory import DataDirectory
 from natgrad.speech.lexicon.files import read_lexicon
 from natgrad.speech.lm.arpa import read_arpa
@@ -124,3 +127,16 @@ def test_lexicon_and_language_model_have_the_words_of_the_grammar(
 def test_size_is_part_of_what_the_data_depend_on() -> None:
     assert demo_recipe(DemoSize(train=7)).settings != demo_recipe().settings
     assert demo_recipe().config == demo_config()
+
+
+def test_words_depend_on_which_network_they_are_of(tmp_path: Path) -> None:
+    """Without re-alignment another network is decoded, though all stages before are done."""
+
+    def settings(num_realignments: int) -> object:
+        recipe = small_demo()
+        dnn = replace(recipe.config.dnn, num_realignments=num_realignments)
+        recipe = replace(recipe, config=replace(recipe.config, dnn=dnn))
+        stages = recipe.stages(Workshop(recipe.config, SpeechFiles(tmp_path), INLINE, silent))
+        return next(stage.settings for stage in stages if stage.name == "decode-dnn")
+
+    assert settings(0) != settings(1)
