@@ -122,16 +122,16 @@ def test_angles_fall_at_the_derived_rate(eta: float, ratio: float, seed: int) ->
     eigenvalues = torch.tensor([5.0, 2.0, 2.0 * ratio, 0.1, 0.1], dtype=torch.float64)
     factor = best_factor(eigenvalues, 2)
     g = torch.Generator().manual_seed(seed)
-    tilted = factor.R + 1e-5 * torch.randn(2, 5, generator=g, dtype=torch.float64)
+    tilted = factor.R + 1e-7 * torch.randn(2, 5, generator=g, dtype=torch.float64)
+    tilted[1, 2] += 1e-5  # the slowest direction: all others die out sooner
     factor = FisherFactor(torch.linalg.qr(tilted.T).Q.T.contiguous(), factor.d, factor.rho)
     X, sines = exact_minibatch(eigenvalues), []
-    for _ in range(math.ceil(8 / eta)):  # for faster directions to die out
+    for _ in range(math.ceil(4 / eta)):
         factor = step(factor, X, eta)
         sines.append(distance(factor, eigenvalues).largest_sine)
     expected = convergence_rate(eigenvalues, 2, eta)
     assert expected == pytest.approx(1 - eta * (1 - ratio))
-    if sines[-1] > 1e-12:
-        assert sines[-1] / sines[-2] == pytest.approx(expected, rel=0.02)
+    assert sines[-1] / sines[-2] == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("eta", [0.1, 0.6])
