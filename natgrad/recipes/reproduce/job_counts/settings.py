@@ -125,9 +125,9 @@ class JobCounts:
 
 @dataclass(frozen=True)
 class An4JobCounts(JobCounts):
-    """The same on a tenth of the speech: a smaller network, shorter iterations, more epochs."""
+    """The same on an eighth of the speech: shorter iterations, more epochs."""
 
-    num_epochs: float = 8.0
+    num_epochs: float = 6.0
     examples: ExampleSettings = field(
         default_factory=lambda: ExampleSettings(
             samples_per_job=4_000, validation_samples=10_000, train_subset_samples=10_000
