@@ -202,7 +202,8 @@ p-norm layers {layers}, all from the start; {examples["classes"]} classes (the
 states of triphones that the GMM-HMM aligned, on its speaker-adapted features, +-4 frames);
 {examples["samples"]} samples in {examples["blocks"]} blocks, K = {s.examples.samples_per_job};
 minibatches of {s.minibatch_size}. Equal samples and equal effective learning rates,
-{s.initial_effective_lr:g} to {s.final_effective_lr:g}, for all.
+{s.initial_effective_lr:g} to {s.final_effective_lr:g}, for all: they were tuned for none, and what
+wants others is at a disadvantage.
 
 {markdown_table(head, rows)}
 """
