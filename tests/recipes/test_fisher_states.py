@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,13 @@ from natgrad.optim.factor_average import average_factors
 from natgrad.recipes.fisher_states import average_states, load_state, state_of
 from natgrad.run.model_file import read_model, write_model
 
-OPTIONS = {"lr": 0.01, "rank_in": 3, "rank_out": 4, "update_period": 3, "fused": True}
+OPTIONS: dict[str, Any] = {
+    "lr": 0.01,
+    "rank_in": 3,
+    "rank_out": 4,
+    "update_period": 3,
+    "fused": True,
+}
 
 
 def make_network(seed: int = 0) -> Network:
@@ -36,7 +43,7 @@ def learn(network: Network, optimizer: NGSGD, num: int, seed: int) -> None:
 
 def trained(num: int, seed: int = 1) -> tuple[Network, NGSGD]:
     network = make_network()
-    optimizer = NGSGD(network, **OPTIONS)  # type: ignore[arg-type]
+    optimizer = NGSGD(network, **OPTIONS)
     learn(network, optimizer, num, seed)
     return network, optimizer
 
@@ -44,7 +51,7 @@ def trained(num: int, seed: int = 1) -> tuple[Network, NGSGD]:
 def copied(network: Network) -> tuple[Network, NGSGD]:
     copy = Network(network.config)
     copy.load_state_dict(network.state_dict())
-    return copy, NGSGD(copy, **OPTIONS)  # type: ignore[arg-type]
+    return copy, NGSGD(copy, **OPTIONS)
 
 
 def state_after(num: int, seed: int = 1) -> dict[str, Tensor]:
@@ -73,7 +80,7 @@ def test_counts_are_of_the_job_alone() -> None:
     state = state_after(14)
     assert not [name for name in state if "num_" in name]
     network = make_network()
-    optimizer = NGSGD(network, **OPTIONS)  # type: ignore[arg-type]
+    optimizer = NGSGD(network, **OPTIONS)
     load_state(optimizer, network, state)
     learn(network, optimizer, 2, seed=3)
     assert optimizer.layer_statistics()["output"]["num_minibatches"] == 2
@@ -93,7 +100,7 @@ def test_state_has_the_letters_of_each_side_of_each_layer() -> None:
 def test_layers_that_are_new_or_were_changed_learn_anew() -> None:
     network, optimizer = trained(14)
     grown = grow(network, (12, 6))
-    optimizer_of_grown = NGSGD(grown, **OPTIONS)  # type: ignore[arg-type]
+    optimizer_of_grown = NGSGD(grown, **OPTIONS)
     renewed = ["output.weight", "output.bias", "hidden.2.linear.weight", "hidden.2.linear.bias"]
     load_state(optimizer_of_grown, grown, state_of(optimizer, network), renewed)
     layers = {name.split(".weight")[0] for name in state_of(optimizer_of_grown, grown)}
@@ -106,7 +113,7 @@ def test_layers_that_are_new_or_were_changed_learn_anew() -> None:
 
 def test_state_of_another_network_is_refused() -> None:
     other = build(8, 5, hidden=[(12, 4), (12, 4)])
-    optimizer = NGSGD(other, **OPTIONS)  # type: ignore[arg-type]
+    optimizer = NGSGD(other, **OPTIONS)
     with pytest.raises(
         ValueError, match=r"layer 'hidden\.1\.linear' is for vectors of dimension 7"
     ):
@@ -126,7 +133,7 @@ def test_mean_is_that_of_each_factor_and_can_be_gone_on_with() -> None:
     assert torch.equal(mean[f"{side}.d"], expected.d)
     assert mean[f"{side}.rho"].item() == expected.rho
     network = make_network()
-    optimizer = NGSGD(network, **OPTIONS)  # type: ignore[arg-type]
+    optimizer = NGSGD(network, **OPTIONS)
     load_state(optimizer, network, mean)
     learn(network, optimizer, 5, seed=9)
     assert state_of(optimizer, network)[f"{side}.t"].item() == mean[f"{side}.t"].item() + 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from natgrad.recipes.reproduce.experiment import Figure, Line
 from natgrad.recipes.reproduce.job_counts.results import JobCountResults
@@ -10,7 +11,11 @@ from natgrad.recipes.reproduce.job_counts.settings import System
 
 __all__ = ["figures"]
 
-STYLES = {"none": "dashed", "simple": "thin", "online": "plain"}
+STYLES: dict[str, Literal["dashed", "thin", "plain"]] = {
+    "none": "dashed",
+    "simple": "thin",
+    "online": "plain",
+}
 FROM_EPOCH = 0.2  # what is before would leave no room for the rest
 
 
@@ -63,6 +68,6 @@ def _lines(
             if epoch >= FROM_EPOCH
         ]
         color = results.settings.num_jobs.index(system.num_jobs)
-        lines.append(Line(system.title, points, STYLES[system.method], color))  # type: ignore[arg-type]
+        lines.append(Line(system.title, points, STYLES[system.method], color))
         lines.append(Line(f"{system.title}, end", points[-1:], "dots", color, is_named=False))
     return lines

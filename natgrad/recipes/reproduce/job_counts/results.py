@@ -43,7 +43,7 @@ class JobCountResults:
     def of_all_seeds(self, num_jobs: int, key: str) -> list[float]:
         """Return what online NG-SGD reached from each seed."""
         first = System("online", num_jobs, self.settings.seed)
-        return [self.last(replace_seed(first, seed), key) for seed in self.seeds]
+        return [self.last(first._replace(seed=seed), key) for seed in self.seeds]
 
     def words(self, system: System) -> Mapping[str, Any]:
         """Return a system's errors."""
@@ -59,8 +59,3 @@ class JobCountResults:
         job = self.costs["job"][system.method]["median"]
         averaging = self.costs["averaging"][str(system.num_jobs)]["median"]
         return float(iteration * (job + averaging) / 60)
-
-
-def replace_seed(system: System, seed: int) -> System:
-    """Return the same system from another seed."""
-    return system._replace(seed=seed)

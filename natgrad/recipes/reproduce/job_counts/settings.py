@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from natgrad.recipes.reproduce.speech_runs import ExampleSettings
 from natgrad.recipes.train_config import (
@@ -15,14 +15,15 @@ from natgrad.recipes.train_config import (
 
 __all__ = ["METHODS", "An4JobCounts", "JobCounts", "System"]
 
+Method = Literal["none", "simple", "online"]
 # As the paper's legends name them, by the names of OptimizerConfig.
-METHODS = {"none": "SGD", "simple": "simple NG-SGD", "online": "online NG-SGD"}
+METHODS: dict[Method, str] = {"none": "SGD", "simple": "simple NG-SGD", "online": "online NG-SGD"}
 
 
 class System(NamedTuple):
     """A method with so many jobs, from a seed."""
 
-    method: str
+    method: Method
     num_jobs: int
     seed: int
 
@@ -86,7 +87,11 @@ class JobCounts:
     @property
     def systems(self) -> list[System]:
         """All systems of the first seed; that which others are compared with comes first."""
-        counts = {"none": self.sgd_jobs, "simple": self.simple_jobs, "online": self.online_jobs}
+        counts: dict[Method, tuple[int, ...]] = {
+            "none": self.sgd_jobs,
+            "simple": self.simple_jobs,
+            "online": self.online_jobs,
+        }
         listed = [System(method, n, self.seed) for method in counts for n in counts[method]]
         return sorted(listed, key=lambda system: system != self.reference)
 
@@ -114,9 +119,9 @@ class JobCounts:
             minibatch_size=self.minibatch_size,
         )
 
-    def optimizer(self, method: str) -> OptimizerConfig:
+    def optimizer(self, method: Method) -> OptimizerConfig:
         """Return the optimizer: the paper's options."""
-        return OptimizerConfig(method=method)  # type: ignore[arg-type]  # checked by NGSGD
+        return OptimizerConfig(method=method)
 
     def combination(self) -> CombinationConfig:
         """Return what becomes of the last models, before words are recognised."""

@@ -18,7 +18,7 @@ from natgrad.parallel.average import average_files
 from natgrad.parallel.job import Job, job_settings
 from natgrad.recipes.network_job import train_job
 from natgrad.recipes.reproduce.experiment import Found
-from natgrad.recipes.reproduce.job_counts.settings import METHODS, JobCounts
+from natgrad.recipes.reproduce.job_counts.settings import METHODS, JobCounts, Method
 from natgrad.run.model_file import read_model, write_model
 
 __all__ = ["IterationCost", "measure_costs"]
@@ -63,7 +63,7 @@ def measure_costs(
 @dataclass(frozen=True)
 class _Task:
     settings: JobCounts
-    method: str
+    method: Method
     examples: Path
     model: Path
     place: Path
