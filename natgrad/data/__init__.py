@@ -3,7 +3,7 @@
 from natgrad.data.block_file import BlockError
 from natgrad.data.blocks import Block, Minibatch, PieceOfSegment, SoftLabels
 from natgrad.data.builder import build
-from natgrad.data.examples import BlockEntry, Examples, ExamplesError, open_examples
+from natgrad.data.examples import BlockEntry, Examples, ExamplesError, block_path, open_examples
 from natgrad.data.segment import Segment, segments_of_vectors
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PieceOfSegment",
     "Segment",
     "SoftLabels",
+    "block_path",
     "build",
     "open_examples",
     "segments_of_vectors",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,30 @@ def open_examples(directory: Path | str) -> Examples:
         ExamplesError: it is not there, not finished, of another version, or lacks a block.
     """
     directory = Path(directory)
+    with _said_to_lack(directory):
+        examples = _from_index(directory, _read_index(directory))
+    extra = [entry for entry in (examples.validation, examples.train_subset) if entry is not None]
+    for entry in (*examples.blocks, *extra):
+        _check_is_there(entry)
+    return examples
+
+
+def block_path(directory: Path | str, number: int) -> Path:
+    """The path of one training block, as `open_examples` would have it.
+
+    The others are not looked at: there may be thousands, of which a job needs one.
+
+    Raises:
+        ExamplesError: as for `open_examples`, but only if it is this block that is lacking.
+    """
+    directory = Path(directory)
+    with _said_to_lack(directory):
+        entry = _entry_from_json(directory, _read_index(directory)["blocks"][number])
+    _check_is_there(entry)
+    return entry.path
+
+
+def _read_index(directory: Path) -> dict[str, Any]:
     try:
         index = json.loads((directory / INDEX).read_text())
     except FileNotFoundError:
@@ -107,14 +133,17 @@ def open_examples(directory: Path | str) -> Examples:
             f"{directory / INDEX}: of version {index.get('version')!r}, and this natgrad reads "
             f"version {VERSION}; build the examples again."
         )
+    return index
+
+
+@contextmanager
+def _said_to_lack(directory: Path) -> Iterator[None]:
     try:
-        examples = _from_index(directory, index)
-    except (KeyError, TypeError, ValueError) as error:
+        yield
+    except ExamplesError:
+        raise
+    except (LookupError, TypeError, ValueError) as error:
         raise ExamplesError(f"{directory / INDEX}: lacks something ({error!r}).") from error
-    extra = [entry for entry in (examples.validation, examples.train_subset) if entry is not None]
-    for entry in (*examples.blocks, *extra):
-        _check_is_there(entry)
-    return examples
 
 
 def write_index(examples: Examples) -> None:
@@ -138,12 +167,13 @@ def _entry_to_json(entry: BlockEntry) -> dict[str, Any]:
     return {"file": entry.path.name, "samples": entry.num_samples, "bytes": entry.num_bytes}
 
 
-def _from_index(directory: Path, index: dict[str, Any]) -> Examples:
-    def entry(found: dict[str, Any]) -> BlockEntry:
-        return BlockEntry(directory / found["file"], found["samples"], found["bytes"])
+def _entry_from_json(directory: Path, found: dict[str, Any]) -> BlockEntry:
+    return BlockEntry(directory / found["file"], found["samples"], found["bytes"])
 
+
+def _from_index(directory: Path, index: dict[str, Any]) -> Examples:
     optional = {
-        name: None if index[name] is None else entry(index[name])
+        name: None if index[name] is None else _entry_from_json(directory, index[name])
         for name in ("validation", "train_subset")
     }
     return Examples(
@@ -156,7 +186,7 @@ def _from_index(directory: Path, index: dict[str, Any]) -> Examples:
         class_counts=np.array(index["class_counts"], dtype=np.float64),
         num_jobs=index["num_jobs"],
         seed=index["seed"],
-        blocks=tuple(entry(found) for found in index["blocks"]),
+        blocks=tuple(_entry_from_json(directory, found) for found in index["blocks"]),
         validation=optional["validation"],
         train_subset=optional["train_subset"],
     )

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from natgrad.data import Block, BlockEntry, Minibatch, open_examples
+from natgrad.data import Block, BlockEntry, Minibatch, block_path, open_examples
 from natgrad.nn import Network, NetworkConfig
 from natgrad.optim import NGSGD, share_parameters
 from natgrad.parallel.job import Job, JobResult, job_settings, run_job
@@ -87,8 +87,7 @@ class NetworkLearner:
 
     def minibatches(self) -> Iterator[Minibatch]:
         """Read the job's block, and yield its minibatches in an order drawn from the seed."""
-        examples = open_examples(self.job.options["examples"])
-        block = Block.read(examples.block_paths[self.job.block])
+        block = Block.read(block_path(self.job.options["examples"], self.job.block))
         yield from block.minibatches(self.job.options["minibatch_size"], self.job.seed)
 
     def learn(self, minibatch: Minibatch) -> tuple[float, float]:

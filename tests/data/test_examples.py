@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from natgrad.data import Block, ExamplesError, Segment, build, open_examples
+from natgrad.data import Block, ExamplesError, Segment, block_path, build, open_examples
 from natgrad.data.claim import LOCK
 from natgrad.data.examples import INDEX
 from tests.data.corpus import Corpus
@@ -85,6 +85,21 @@ def test_missing_or_cut_block_is_named(tmp_path: Path, name: str) -> None:
     path.unlink()
     with pytest.raises(ExamplesError, match=f"{name}: missing"):
         open_examples(tmp_path)
+
+
+def test_one_block_is_found_without_a_look_at_the_others(tmp_path: Path) -> None:
+    build_in(tmp_path)
+    paths = open_examples(tmp_path).block_paths
+    assert [block_path(str(tmp_path), number) for number in range(len(paths))] == list(paths)
+    paths[1].unlink()
+    (tmp_path / "validation.block").unlink()
+    assert block_path(tmp_path, 2) == paths[2]
+    with pytest.raises(ExamplesError, match=r"000001.block: missing"):
+        block_path(tmp_path, 1)
+    with pytest.raises(ExamplesError, match=r"examples\.json: lacks something.*IndexError"):
+        block_path(tmp_path, len(paths))
+    with pytest.raises(ExamplesError, match=r"nowhere: not a finished set"):
+        block_path(tmp_path / "nowhere", 0)
 
 
 def test_set_can_be_moved(tmp_path: Path) -> None:

@@ -65,3 +65,8 @@ def small_demo() -> SpeechRecipe:
         lda_dim=20,
     )
     return demo_recipe(SIZE, config)
+
+
+def files_of(root: Path) -> dict[str, int]:
+    """Return all files below a directory, with when they were written."""
+    return {str(p.relative_to(root)): p.stat().st_mtime_ns for p in root.rglob("*") if p.is_file()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from natgrad.parallel.dispatch import RunFailedError
 from natgrad.parallel.judge import NoJobLeftError
-from natgrad.recipes.reproduce import finished_recipe, speech_runs
+from natgrad.recipes.reproduce import speech_runs
 from natgrad.recipes.reproduce.ablations.experiment import ABLATIONS
 from natgrad.recipes.reproduce.ablations.figures import alpha_figure, differences_figure
 from natgrad.recipes.reproduce.ablations.results import (
@@ -34,7 +34,6 @@ from natgrad.recipes.reproduce.commands import reproduce
 from natgrad.recipes.reproduce.experiment import Bench, Found
 from natgrad.recipes.train_config import TrainConfig
 from natgrad.run.config import from_mapping, to_mapping
-from tests.recipes.small_demo import INLINE, SmallDemo, small_demo
 
 # -- what is changed -----------------------------------------------------------------------------
 
@@ -308,21 +307,9 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def data(
-    whole_demo: SmallDemo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_core: None
-) -> Path:
-    """The small demo in the place of LibriSpeech."""
-    monkeypatch.setitem(finished_recipe.CONFIGS, "librispeech", lambda: small_demo().config)
-    monkeypatch.setattr(speech_runs, "ENGINE", INLINE)
-    (tmp_path / "exp").mkdir()
-    (tmp_path / "exp" / "librispeech").symlink_to(whole_demo.root)
-    return tmp_path / "exp"
-
-
-def test_whole_experiment_in_small(data: Path, tmp_path: Path) -> None:
+def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    pages = reproduce("ablations", out, data, SMALL, None, lambda figure: "<svg/>")
+    pages = reproduce("ablations", out, finished_recipes, SMALL, None, lambda figure: "<svg/>")
     measured = {
         file.stem: json.loads(file.read_text())["found"] for file in out.glob("measurements/*.json")
     }
@@ -353,17 +340,17 @@ def test_whole_experiment_in_small(data: Path, tmp_path: Path) -> None:
 
     # Nothing is done again.
     before = {file: file.stat().st_mtime_ns for file in out.glob("measurements/*.json")}
-    reproduce("ablations", out, data, SMALL, None, lambda figure: "<svg/>")
+    reproduce("ablations", out, finished_recipes, SMALL, None, lambda figure: "<svg/>")
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
-def test_run_that_really_diverges_is_a_finding(data: Path, tmp_path: Path) -> None:
+def test_run_that_really_diverges_is_a_finding(finished_recipes: Path, tmp_path: Path) -> None:
     settings = Ablations(
         seeds=(1, 2), alphas=(), ranks=(), update_periods=(), histories=(), num_jobs=2,
         hidden=((20, 5), (20, 5)), num_epochs=1.0, num_models=2, initial_effective_lr=1e30,
         final_effective_lr=1e30, examples=speech_runs.ExampleSettings(800, 300, 300),
     )  # fmt: skip
-    by_name = {m.name: m for m in ABLATIONS.measurements(settings, data)}
+    by_name = {m.name: m for m in ABLATIONS.measurements(settings, finished_recipes)}
     examples = by_name["examples"]
     place = tmp_path / "examples"
     place.mkdir()

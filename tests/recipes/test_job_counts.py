@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from natgrad.cli import main
-from natgrad.recipes.reproduce import finished_recipe, speech_runs
 from natgrad.recipes.reproduce.experiment import Figure
-from natgrad.recipes.reproduce.job_counts import words
 from natgrad.recipes.reproduce.job_counts.experiment import JOBS, JOBS_AN4
 from natgrad.recipes.reproduce.job_counts.figures import figures
 from natgrad.recipes.reproduce.job_counts.results import JobCountResults
 from natgrad.recipes.reproduce.job_counts.settings import An4JobCounts, JobCounts, System
-from tests.recipes.small_demo import INLINE, SmallDemo, small_demo
+from tests.recipes.small_demo import files_of
 
 SMALL = [
     "sgd_jobs=[1]", "simple_jobs=[]", "online_jobs=[1,2]", "repeated_jobs=[2]", "more_seeds=[2]",
@@ -26,28 +23,9 @@ SMALL = [
 ]  # fmt: skip
 
 
-def files_of(root: Path) -> dict[str, int]:
-    return {str(p.relative_to(root)): p.stat().st_mtime_ns for p in root.rglob("*") if p.is_file()}
-
-
-@pytest.fixture
-def data(
-    whole_demo: SmallDemo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_core: None
-) -> Iterator[Path]:
-    """The small demo in the place of LibriSpeech; it must be as it was."""
-    monkeypatch.setitem(finished_recipe.CONFIGS, "librispeech", lambda: small_demo().config)
-    monkeypatch.setattr(speech_runs, "ENGINE", INLINE)
-    monkeypatch.setattr(words, "ENGINE", INLINE)
-    (tmp_path / "exp").mkdir()
-    (tmp_path / "exp" / "librispeech").symlink_to(whole_demo.root)
-    before = files_of(whole_demo.root)
-    yield tmp_path / "exp"
-    assert files_of(whole_demo.root) == before
-
-
-def test_whole_experiment_in_small(data: Path, tmp_path: Path) -> None:
+def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["reproduce", "jobs", "--data", str(data), "-o", str(out)]
+    arguments = ["reproduce", "jobs", "--data", str(finished_recipes), "-o", str(out)]
     settings = [word for setting in SMALL for word in ("--set", setting)]
     assert main([*arguments, *settings]) == 0
     measured = {file.stem: json.loads(file.read_text()) for file in out.glob("measurements/*.json")}

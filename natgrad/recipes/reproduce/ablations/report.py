@@ -189,12 +189,11 @@ def _cell(results: AblationResults, variant: Variant, column: str) -> str:
 
 def _runs(results: AblationResults) -> str:
     s, examples = results.settings, results.found["examples"]
-    layers = ", ".join(f"{units} -> {groups}" for units, groups in s.hidden)
     combined = results.found[f"combinations-seed-{s.seeds[0]}"]
     inputs, each = combined["inputs"], combined["last_inputs"]
     lengths = ", ".join(map(str, results.mean_lengths()))
     return f"""\
-p-norm layers {layers}; {examples["classes"]} classes (the states of triphones that the GMM-HMM
+p-norm layers {s.layers}; {examples["classes"]} classes (the states of triphones that the GMM-HMM
 aligned, on its speaker-adapted features, +-4 frames); {s.num_epochs:g} epochs of
 {examples["samples"]} samples; {s.num_jobs} jobs, K = {s.examples.samples_per_job}; minibatches of
 {s.minibatch_size}; effective learning rates {s.initial_effective_lr:g} to

@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from natgrad.parallel.average import NonFiniteModelError
-from natgrad.parallel.combine import CombinationError
-from natgrad.parallel.judge import NoJobLeftError
-from natgrad.parallel.outer import RunFailedError
 from natgrad.recipes.combination import combine_job
+from natgrad.recipes.reproduce.divergence import found_or_diverged
 from natgrad.recipes.reproduce.experiment import Bench, Found
 from natgrad.recipes.reproduce.training_run import reached, run_directory
 from natgrad.run.directory import RunDirectory
@@ -18,13 +15,12 @@ from natgrad.run.events import read_events
 
 __all__ = ["combine_again", "train_baseline", "train_variant"]
 
-DIVERGED = (NoJobLeftError, NonFiniteModelError, CombinationError)
-KEPT = ("num_iterations", "num_left_out", "last", "final")
+KEPT = ("diverged", "num_iterations", "num_left_out", "last", "final")
 
 
 def train_baseline(bench: Bench, train: Callable[[Bench], Found]) -> Found:
     """Train without a change, and keep the models; that it diverges is an error."""
-    return {"diverged": None, **_kept(train(bench))}
+    return _kept({"diverged": None, **train(bench)})
 
 
 def train_variant(bench: Bench, train: Callable[[Bench], Found]) -> Found:
@@ -32,25 +28,14 @@ def train_variant(bench: Bench, train: Callable[[Bench], Found]) -> Found:
 
     `train` is as by `measure_run`.
     """
-    run = run_directory(bench.directory)
-    try:
-        found = train(bench)
-    except RunFailedError as error:
-        if not isinstance(error.__cause__, DIVERGED):
-            raise  # a disk that is full, a worker that is lost: of that no table should tell
-        return {"diverged": str(error), **_until_then(run)}
-    run.prune_models(set())
-    return {"diverged": None, **_kept(found)}
+    found = found_or_diverged(bench, train)
+    if found["diverged"] is None:
+        run_directory(bench.directory).prune_models(set())
+    return _kept(found)
 
 
 def _kept(found: Found) -> Found:
-    return {name: found[name] for name in KEPT}
-
-
-def _until_then(run: RunDirectory) -> Found:
-    done = {e["iteration"]: e for e in read_events(run.events) if e["event"] == "iteration"}
-    left_out = sum(len(event["left_out"]) for event in done.values())
-    return {"num_iterations": len(done), "num_left_out": left_out}
+    return {name: found[name] for name in KEPT if name in found}
 
 
 def combine_again(bench: Bench, examples: Path, baseline: Path, num_models: int) -> Found:

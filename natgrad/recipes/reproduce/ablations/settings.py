@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from natgrad.recipes.reproduce.run_settings import RunSettings
 from natgrad.recipes.reproduce.speech_runs import ExampleSettings
 from natgrad.recipes.train_config import (
     CombinationConfig,
     NetworkShape,
     OptimizerConfig,
     OuterConfig,
-    TrainingConfig,
 )
 
 __all__ = ["Ablations"]
@@ -22,13 +22,12 @@ def _short_examples() -> ExampleSettings:
 
 
 @dataclass(frozen=True)
-class Ablations:
+class Ablations(RunSettings):
     """What the runs depend on.
 
     seeds: of the baseline and of each change; differences are those of runs from the same seed
     alphas, ranks (of inputs and of derivatives), update_periods, histories (S): other values than
         the paper's, one at a time
-    hidden: p-norm layers, units and groups
     num_models: P, of the models that are combined
     """
 
@@ -38,11 +37,7 @@ class Ablations:
     update_periods: tuple[int, ...] = (1, 16)
     histories: tuple[float, ...] = (500.0, 8000.0)
     num_jobs: int = 4
-    hidden: tuple[tuple[int, ...], ...] = ((200, 40),) * 3
     num_epochs: float = 0.25
-    initial_effective_lr: float = 0.01
-    final_effective_lr: float = 0.001
-    minibatch_size: int = 128
     num_models: int = 10
     examples: ExampleSettings = field(default_factory=_short_examples)
 
@@ -76,14 +71,8 @@ class Ablations:
         any model.
         """
         return {
-            "network": NetworkShape(hidden=self.hidden),
-            "training": TrainingConfig(
-                num_epochs=self.num_epochs,
-                num_jobs=self.num_jobs,
-                initial_effective_lr=self.initial_effective_lr,
-                final_effective_lr=self.final_effective_lr,
-                minibatch_size=self.minibatch_size,
-            ),
+            "network": NetworkShape(hidden=self.hidden),  # layers one by one, as in the paper
+            "training": self.training(self.num_jobs),
             "optimizer": OptimizerConfig(),
             "combination": CombinationConfig(data="train", num_models=self.num_models),
             "outer": OuterConfig(),

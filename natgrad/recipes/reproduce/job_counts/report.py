@@ -196,9 +196,8 @@ def _runs(results: JobCountResults) -> str:
         for system in [*results.in_order(), *s.repetitions]
     ]
     head = ["", "seed", "outer iterations", "learning rate of a job", "models left out"]
-    layers = ", ".join(f"{units} -> {groups}" for units, groups in s.hidden)
     return f"""\
-p-norm layers {layers}, all from the start; {examples["classes"]} classes (the
+p-norm layers {s.layers}, all from the start; {examples["classes"]} classes (the
 states of triphones that the GMM-HMM aligned, on its speaker-adapted features, +-4 frames);
 {examples["samples"]} samples in {examples["blocks"]} blocks, K = {s.examples.samples_per_job};
 minibatches of {s.minibatch_size}. Equal samples and equal effective learning rates,

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from natgrad.recipes.reproduce.run_settings import RunSettings
 from natgrad.recipes.reproduce.speech_runs import ExampleSettings
-from natgrad.recipes.train_config import (
-    CombinationConfig,
-    NetworkShape,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from natgrad.recipes.train_config import CombinationConfig, OptimizerConfig
 
 __all__ = ["METHODS", "An4JobCounts", "JobCounts", "System"]
 
@@ -40,14 +36,12 @@ class System(NamedTuple):
 
 
 @dataclass(frozen=True)
-class JobCounts:
+class JobCounts(RunSettings):
     """What the runs depend on.
 
     sgd_jobs, simple_jobs, online_jobs: numbers of jobs
     seed: of all runs
     more_seeds: of the runs of `repeated_jobs` with the online method, which tell how much is chance
-    hidden: p-norm layers, units and groups
-    initial_effective_lr, final_effective_lr: the same for all
     timing_rounds: how often each time is measured; medians count
     """
 
@@ -59,11 +53,7 @@ class JobCounts:
     repeated_jobs: tuple[int, ...] = (16,)
     hidden: tuple[tuple[int, int], ...] = ((400, 80),) * 3
     num_epochs: float = 2.0
-    initial_effective_lr: float = 0.01
-    final_effective_lr: float = 0.001
-    minibatch_size: int = 128
     timing_rounds: int = 7
-    examples: ExampleSettings = field(default_factory=ExampleSettings)
 
     def __post_init__(self) -> None:
         needed = {1, *self.sgd_jobs, *self.repeated_jobs} - set(self.online_jobs)
@@ -104,20 +94,6 @@ class JobCounts:
     def repetitions(self) -> list[System]:
         """Systems from other seeds."""
         return [System("online", n, s) for n in self.repeated_jobs for s in self.more_seeds]
-
-    def network(self) -> NetworkShape:
-        """Return the network: all layers at once, so that all systems grow it alike."""
-        return NetworkShape(hidden=self.hidden, initial_num_hidden=None)
-
-    def training(self, num_jobs: int) -> TrainingConfig:
-        """Return how long, and at which rates."""
-        return TrainingConfig(
-            num_epochs=self.num_epochs,
-            num_jobs=num_jobs,
-            initial_effective_lr=self.initial_effective_lr,
-            final_effective_lr=self.final_effective_lr,
-            minibatch_size=self.minibatch_size,
-        )
 
     def optimizer(self, method: Method) -> OptimizerConfig:
         """Return the optimizer: the paper's options."""
