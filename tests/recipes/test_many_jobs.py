@@ -65,7 +65,7 @@ def test_what_is_told_to_be_different_is() -> None:
 
 def test_runs_have_equal_samples_and_the_rates_that_they_say() -> None:
     by_name = {m.name: m.settings for m in MANY_JOBS.measurements(ManyJobs(), Path("exp"))}
-    assert len(by_name) == 1 + len(runs(ManyJobs()))
+    assert len(by_name) == 2 + len(runs(ManyJobs()))
     trained = {name: settings["training"] for name, settings in by_name.items() if "-seed-" in name}
     assert {training["num_epochs"] for training in trained.values()} == {2.0}
     one, half = trained["one-seed-1"], trained["plain-rates-0.5-seed-1"]
@@ -74,9 +74,10 @@ def test_runs_have_equal_samples_and_the_rates_that_they_say() -> None:
     assert half["final_effective_lr"] == 0.5 * one["final_effective_lr"]
     assert [t["initial_num_jobs"] for t in trained.values()].count(1) == 1
     assert trained["ramp-seed-1"]["initial_num_jobs"] == 1
-    # Curves have points after as many samples.
-    assert by_name["one-seed-1"]["diagnostics_every"] == 128
-    assert by_name["plain-seed-1"]["diagnostics_every"] == 8
+    # Iterations have as many samples.
+    short, long = by_name["examples"], by_name["long-blocks"]
+    assert (short["samples_per_job"], short["num_jobs"]) == (1000, 16)
+    assert (long["samples_per_job"], long["num_jobs"]) == (16000, 1)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +174,21 @@ def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> No
     }
     assert set(measured) == {
         "examples",
+        "long-blocks",
         *(f"{variant.name}-seed-{seed}" for variant, seed in runs(ManyJobs(seeds=(1, 2)))),
     }
-    trained = {name: found for name, found in measured.items() if name != "examples"}
+    trained = {name: found for name, found in measured.items() if "-seed-" in name}
     assert len({found["last"]["train_objective"] for found in trained.values()}) == len(trained)
     one, plain = trained["one-seed-1"], trained["plain-seed-1"]
-    assert one["num_iterations"] == pytest.approx(2 * plain["num_iterations"], abs=1)
+    assert one["num_iterations"] == pytest.approx(plain["num_iterations"], abs=1)
     assert plain["num_iterations"] < trained["ramp-seed-1"]["num_iterations"]
+    # All are judged by the same samples.
+    subsets = [
+        (out / "work" / name / "examples" / f"{subset}.block").read_bytes()
+        for name in ("examples", "long-blocks")
+        for subset in ("train_subset", "validation")
+    ]
+    assert subsets[:2] == subsets[2:]
     assert not one["cosines"]
     assert plain["cosines"]
     page = pages[0].read_text()
@@ -196,7 +205,7 @@ def test_divergence_is_a_finding_unless_all_is_compared_with_it(
     monkeypatch.setattr(training_run, "follow_training", diverge)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "events.jsonl").touch()
-    bench = Bench(tmp_path, {"examples": {}})
+    bench = Bench(tmp_path, {"examples": {}, "long-blocks": {}})
     by_name = {m.name: m for m in MANY_JOBS.measurements(ManyJobs(), tmp_path)}
     assert by_name["power-1-seed-1"].run(bench)["diverged"] == "iteration 3 failed"
     for name in ("one-seed-1", "plain-seed-2", "chosen-seed-3"):

@@ -35,9 +35,13 @@ class ExampleSettings:
 
 
 def measure_examples(
-    recipe: str, settings: ExampleSettings, num_jobs: int, data: Path | None
+    recipe: str,
+    settings: ExampleSettings,
+    num_jobs: int,
+    data: Path | None,
+    name: str = EXAMPLES,
 ) -> Measurement:
-    """Return what builds the examples of all runs from a finished recipe, for so many jobs."""
+    """Return what builds the examples of runs from a finished recipe, for so many jobs."""
 
     def build(bench: Bench) -> Found:
         # Here, as in all that follow, so that experiments without speech need none of its extras.
@@ -48,24 +52,26 @@ def measure_examples(
         return write_spoken_examples(find_recipe(data, recipe), settings, num_jobs, ENGINE, bench)
 
     own = {"recipe": recipe, "num_jobs": num_jobs, **to_mapping(settings)}
-    return Measurement(EXAMPLES, own, build)
+    return Measurement(name, own, build)
 
 
-def examples_of(bench: Bench) -> Path:
+def examples_of(bench: Bench, name: str = EXAMPLES) -> Path:
     """Return the directory of the examples, for a measurement that needs them."""
-    return bench.beside(EXAMPLES) / EXAMPLES
+    return bench.beside(name) / EXAMPLES
 
 
-def measure_run(name: str, seed: int, diagnostics_every: int, **tables: Any) -> Measurement:
-    """Return a training run on the examples; `tables` are those of `TrainConfig`."""
+def measure_run(
+    name: str, seed: int, diagnostics_every: int, examples: str = EXAMPLES, **tables: Any
+) -> Measurement:
+    """Return a training run on the examples of that name; `tables` are those of `TrainConfig`."""
 
     def run(bench: Bench) -> Found:
         from natgrad.recipes.reproduce.training_run import follow_training
 
         return follow_training(
-            bench, examples_of(bench), seed, diagnostics_every, engine=ENGINE, **tables
+            bench, examples_of(bench, examples), seed, diagnostics_every, engine=ENGINE, **tables
         )
 
     own: dict[str, Any] = {key: to_mapping(table) for key, table in tables.items()}
     own |= {"seed": seed, "diagnostics_every": diagnostics_every}
-    return Measurement(name, own, run, needs=(EXAMPLES,))
+    return Measurement(name, own, run, needs=(examples,))

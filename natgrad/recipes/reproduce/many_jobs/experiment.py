@@ -9,26 +9,43 @@ from natgrad.recipes.reproduce.experiment import Bench, Experiment, Found, Measu
 from natgrad.recipes.reproduce.many_jobs.report import report
 from natgrad.recipes.reproduce.many_jobs.settings import ManyJobs
 from natgrad.recipes.reproduce.many_jobs.variants import REPEATED, Variant, runs
-from natgrad.recipes.reproduce.speech_runs import DATA, measure_examples, measure_run
+from natgrad.recipes.reproduce.speech_runs import (
+    DATA,
+    EXAMPLES,
+    measure_examples,
+    measure_run,
+)
 
 __all__ = ["MANY_JOBS"]
 
-BLOCKS_APART = 128  # models are evaluated after so many blocks of samples, whoever had them
+EVERY = 8  # iterations between two evaluations
+LONG_BLOCKS = "long-blocks"
 
 
 def _measurements(settings: ManyJobs, data: Path | None) -> list[Measurement]:
-    examples = measure_examples("librispeech", settings.examples, settings.num_jobs, data)
-    return [examples, *(_run(settings, variant, seed) for variant, seed in runs(settings))]
+    """Return two sets of the same examples, and all runs.
+
+    One job has as many samples per iteration as all of many jobs have: it would be at a
+    disadvantage if it had to learn the Fisher matrix anew after so few as each of them.
+    """
+    own, num_jobs = settings.examples, settings.num_jobs
+    long = replace(own, samples_per_job=num_jobs * own.samples_per_job)
+    return [
+        measure_examples("librispeech", own, num_jobs, data),
+        measure_examples("librispeech", long, 1, data, LONG_BLOCKS),
+        *(_run(settings, variant, seed) for variant, seed in runs(settings)),
+    ]
 
 
 def _run(settings: ManyJobs, variant: Variant, seed: int) -> Measurement:
-    own, num_jobs = variant.applied(settings), variant.num_jobs(settings)
+    own = variant.applied(settings)
     measured = measure_run(
         f"{variant.name}-seed-{seed}",
         seed,
-        max(1, BLOCKS_APART // num_jobs),
+        EVERY,
+        LONG_BLOCKS if variant.is_alone else EXAMPLES,
         network=own.network(),
-        training=own.training(num_jobs, 1 if variant.is_ramped else None),
+        training=own.training(variant.num_jobs(own), 1 if variant.is_ramped else None),
         outer=variant.outer,
         combination=own.combination(),
     )

@@ -185,9 +185,11 @@ def _setting(results: _Results) -> str:
     s, examples = results.settings, results.found["examples"]
     return f"""\
 LibriSpeech's train-clean-5: {examples["samples"]} samples in {examples["blocks"]} blocks,
-K = {s.examples.samples_per_job}; {examples["classes"]} classes (states of sounds, whatever their
-context, that the GMM-HMM aligned); p-norm layers {s.layers}, all from the start; online NG-SGD
-with the paper's options, in minibatches of {s.minibatch_size}; epochs: {s.num_epochs:g}.
+K = {s.examples.samples_per_job}, and for one job in blocks of {s.num_jobs} times as many, so that
+its iterations have the samples of those of {s.num_jobs}; {examples["classes"]} classes (states of
+sounds, whatever their context, that the GMM-HMM aligned); p-norm layers {s.layers}, all from the
+start; online NG-SGD with the paper's options, in minibatches of {s.minibatch_size}; epochs:
+{s.num_epochs:g}.
 Objectives are measured on {s.examples.train_subset_samples} samples of the training data and
 {s.examples.validation_samples} held-out frames, the same from all seeds.
 

@@ -64,6 +64,7 @@ VARIANTS = (
         for variant in REPEATED
         for times in (0.5, 2.0)
     ),
+    Variant("one-kept", "one job, factors kept", OuterConfig(fisher="kept"), is_alone=True),
     Variant("plain-kept", "plain averaging, factors kept", OuterConfig(fisher="kept")),
     _but("reset", "outer momentum, factors reset", fisher="reset"),
     _but("averaged", "outer momentum, factors averaged", fisher="averaged"),
