@@ -102,7 +102,10 @@ def point(iteration: int, epoch: float, train: float) -> dict[str, float]:
 
 def run_that_reaches(objective: float, num_jobs: int) -> dict[str, Any]:
     curve = [point(0, 0.0, -7.0), point(16 // num_jobs, 1.0, objective)]
-    return {"num_iterations": 16 // num_jobs, "num_left_out": 0, "curve": curve, "last": curve[-1]}
+    return {
+        "num_iterations": 16 // num_jobs, "num_left_out": 0, "limited": 0.25 * num_jobs,
+        "curve": curve, "last": curve[-1],
+    }  # fmt: skip
 
 
 def cost(seconds: float) -> dict[str, float]:
@@ -143,6 +146,11 @@ def test_report_tells_what_more_jobs_lose(results: JobCountResults) -> None:
     assert "NG-SGD loses 0.100 (5.0 %) to as many, and 0.200 (10.0 %) to 4." in answer
     assert "0.050 (the range of 3 seeds with 4 jobs)" in answer
     assert "the fewest are 20.00 % (SGD, 1 job)" in answer
+
+
+def test_rows_of_runs_tell_rates_and_how_often_they_were_limited(results: JobCountResults) -> None:
+    body = [p for p in JOBS.report(results.settings, results.found).body if isinstance(p, str)]
+    assert "| online NG-SGD, 2 jobs | 1 | 8 | 0.02 to 0.002 | 50 % | 0 |" in body[-1]
 
 
 def test_word_errors_are_in_the_layout_of_the_papers_table(results: JobCountResults) -> None:

@@ -97,7 +97,7 @@ def run_that_reaches(train: float, valid: float) -> Found:
     curve = [{"epoch": epoch, "iteration": 1, **last} for epoch in (0.05, 0.5, 1.0)]
     return {
         "num_iterations": 118, "num_left_out": 0, "curve": curve, "last": last,
-        "cosines": [[2, 0.4], [3, 0.1]],
+        "cosines": [[2, 0.4], [3, 0.1]], "limited": 0.25,
     }  # fmt: skip
 
 
@@ -151,7 +151,8 @@ def test_each_variant_has_a_row_and_those_that_diverged_say_so() -> None:
     assert table["one job 0.02"][:4] == ["0.02", "118", "-1.410 (-1.420 to -1.400)", ""]
     assert table["one job 0.01"][:4] == ["0.01", "118", "-2.100", "50.0 %"]
     assert table["plain averaging 0.02"][:2] == ["0.32", "118"]
-    assert table["outer momentum, power 1 0.02"] == ["0.32", "3", "diverged", "", "", "", "16"]
+    assert table["plain averaging 0.02"][-2:] == ["25 %", "0"]
+    assert table["outer momentum, power 1 0.02"] == ["0.32", "3", "diverged", "", "", "", "", "16"]
     assert table["outer momentum, jobs ramped 0.02"][0] == "0.02"
     titles = {f"{variant.title} {0.02 * variant.rates:g}" for variant in (*REPEATED, *VARIANTS)}
     assert titles <= table.keys()
@@ -191,6 +192,7 @@ def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> No
     assert subsets[:2] == subsets[2:]
     assert not one["cosines"]
     assert plain["cosines"]
+    assert 0 <= one["limited"] <= plain["limited"] <= 1
     page = pages[0].read_text()
     assert page.count("![") == 2
     assert "nan" not in page

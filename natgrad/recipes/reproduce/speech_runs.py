@@ -33,6 +33,12 @@ class ExampleSettings:
     piece_frames: int = 20
     labels: Literal["pdf", "sound_state"] = "pdf"
 
+    @property
+    def classes(self) -> str:
+        """The classes, in words."""
+        which = {"pdf": "triphones", "sound_state": "sounds, whatever their context,"}
+        return f"the states of {which[self.labels]} that the GMM-HMM aligned"
+
 
 def measure_examples(
     recipe: str,

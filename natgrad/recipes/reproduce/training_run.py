@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def follow_training(
     final: objective and accuracy of the final model, after combination
     cosines: [iteration, mean cosine of the jobs' steps]
     num_iterations, num_left_out: outer iterations, and jobs whose models were of no use
+    limited: in which share of their minibatches layers would have changed by more than max-change
     """
     run = run_directory(bench.directory)
     config = TrainConfig(
@@ -65,7 +66,16 @@ def follow_training(
             for number, event in sorted(iterations.items())
             if event.get("cosine") is not None
         ],
+        "limited": _limited(events),
     }
+
+
+def _limited(events: Iterable[Mapping[str, Any]]) -> float:
+    layers = [
+        layer for event in events if event["event"] == "job" for layer in event["layers"].values()
+    ]
+    num_minibatches = sum(layer["num_minibatches"] for layer in layers)
+    return float(sum(layer["num_limited"] for layer in layers) / num_minibatches)
 
 
 def _epoch(iterations: Mapping[int, Mapping[str, Any]], number: int) -> float:

@@ -193,8 +193,8 @@ def _runs(results: AblationResults) -> str:
     inputs, each = combined["inputs"], combined["last_inputs"]
     lengths = ", ".join(map(str, results.mean_lengths()))
     return f"""\
-p-norm layers {s.layers}; {examples["classes"]} classes (the states of triphones that the GMM-HMM
-aligned, on its speaker-adapted features, +-4 frames); {s.num_epochs:g} epochs of
+p-norm layers {s.layers}; {examples["classes"]} classes ({s.examples.classes},
+on its speaker-adapted features, +-4 frames); {s.num_epochs:g} epochs of
 {examples["samples"]} samples; {s.num_jobs} jobs, K = {s.examples.samples_per_job}; minibatches of
 {s.minibatch_size}; effective learning rates {s.initial_effective_lr:g} to
 {s.final_effective_lr:g}, the same for all: what wants others is at a disadvantage. Objectives are

@@ -17,8 +17,9 @@ from natgrad.recipes.train_config import (
 __all__ = ["Ablations"]
 
 
-def _short_examples() -> ExampleSettings:
-    return ExampleSettings(samples_per_job=4_000)
+def _soon_learned() -> ExampleSettings:
+    # Labels that a part of an epoch teaches: of runs that have hardly begun, nothing can be told.
+    return ExampleSettings(samples_per_job=4_000, labels="sound_state")
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Ablations(RunSettings):
     update_periods: tuple[int, ...] = (1, 16)
     histories: tuple[float, ...] = (500.0, 8000.0)
     num_jobs: int = 4
-    num_epochs: float = 0.25
+    num_epochs: float = 0.75
     num_models: int = 10
-    examples: ExampleSettings = field(default_factory=_short_examples)
+    examples: ExampleSettings = field(default_factory=_soon_learned)
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from natgrad.recipes.reproduce.across_seeds import AcrossSeeds, across, markdown_table
+from natgrad.recipes.reproduce.across_seeds import AcrossSeeds, across, markdown_table, percent
 from natgrad.recipes.reproduce.experiment import Figure, Found, Line, Report
 from natgrad.recipes.reproduce.many_jobs.settings import ManyJobs
 from natgrad.recipes.reproduce.many_jobs.variants import (
@@ -116,7 +116,7 @@ def _table(results: _Results) -> str:
     rows = [_row(results, variant) for variant in (*REPEATED, *VARIANTS)]
     head = [
         "", "effective learning rate", "that of a job", "iterations", "training", "below one job",
-        "held out", "frames right", "models left out",
+        "held out", "frames right", "limited", "models left out",
     ]  # fmt: skip
     chosen = CHOSEN.outer
     return f"""\
@@ -125,8 +125,9 @@ momentum {chosen.momentum:g} in Nesterov's form with the outer learning rate
 {chosen.learning_rate:g}, jobs whose learning rate is N^{chosen.job_lr_power:g} times the effective
 one (the power; 1 in plain averaging), and factors of the Fisher matrix that are {chosen.fisher}
 from one iteration to the next; where a row says more, that is different. *Jobs ramped*: their
-number rises from 1 to {s.num_jobs} over the run. Learning rates are those at the beginning; they
-fall to {s.final_effective_lr / s.initial_effective_lr:g} of it.
+number rises from 1 to {s.num_jobs} over the run. *Limited*: in which share of their minibatches
+layers would have changed by more than max-change allows (appendix C.3). Learning rates are those at
+the beginning; they fall to {s.final_effective_lr / s.initial_effective_lr:g} of it.
 
 The first {len(REPEATED)} rows are from {len(s.seeds)} seeds, the others from the first alone.
 
@@ -140,13 +141,14 @@ def _row(results: _Results, variant: Variant) -> list[str]:
     first = f"{own.initial_effective_lr:g}"
     of_a_job = first if variant.is_ramped else f"{own.initial_effective_lr * num_jobs**power:.3g}"
     if results.has_diverged(variant):
-        reached = ["diverged", "", "", ""]
+        reached = ["diverged", "", "", "", ""]
     else:
         reached = [
             _objective_of(results, variant),
             "" if variant == ONE_JOB else results.below(variant).text(_share),
             results.last(variant, "valid_objective").text(_objective),
             results.last(variant, "valid_accuracy").text(_share),
+            across(run["limited"] for run in runs).text(percent),
         ]
     iterations, left_out = str(runs[0]["num_iterations"]), sum(r["num_left_out"] for r in runs)
     return [variant.title, first, of_a_job, iterations, *reached, str(left_out)]
@@ -186,8 +188,8 @@ def _setting(results: _Results) -> str:
     return f"""\
 LibriSpeech's train-clean-5: {examples["samples"]} samples in {examples["blocks"]} blocks,
 K = {s.examples.samples_per_job}, and for one job in blocks of {s.num_jobs} times as many, so that
-its iterations have the samples of those of {s.num_jobs}; {examples["classes"]} classes (states of
-sounds, whatever their context, that the GMM-HMM aligned); p-norm layers {s.layers}, all from the
+its iterations have the samples of those of {s.num_jobs}; {examples["classes"]} classes
+({s.examples.classes}); p-norm layers {s.layers}, all from the
 start; online NG-SGD with the paper's options, in minibatches of {s.minibatch_size}; epochs:
 {s.num_epochs:g}.
 Objectives are measured on {s.examples.train_subset_samples} samples of the training data and
