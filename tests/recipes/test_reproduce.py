@@ -174,6 +174,13 @@ def test_events_are_those_of_stages(tmp_path: Path) -> None:
     assert read_events(tmp_path / "events.jsonl") == heard
 
 
+def test_progress_tells_numbers_and_words_and_not_what_did_not_happen(tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    found = {"objective": -1.5, "diverged": None, "curve": [1, 2], "last": {"objective": -1.5}}
+    conduct(tmp_path, [Measurement("a", {}, lambda bench: found)], on_event=heard.append)
+    assert heard[1]["facts"] == {"objective": -1.5}
+
+
 def test_two_drivers_do_not_meet(tmp_path: Path) -> None:
     with hold(tmp_path), pytest.raises(RunInUseError, match="in use by process"):
         conduct(tmp_path, [Counter().measurement("a")])

@@ -172,5 +172,9 @@ def _tell(
 
 
 def _scalars(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a line of progress has room for."""
-    return {key: value for key, value in found.items() if not isinstance(value, list | dict)}
+    """Return what a line of progress has room for, without what did not happen."""
+    return {
+        key: value
+        for key, value in found.items()
+        if value is not None and not isinstance(value, list | dict)
+    }
