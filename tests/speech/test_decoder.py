@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -41,9 +41,14 @@ def larger_graph(seed: int) -> SearchGraph:
     return search_graph(random_graph(seed, num_states=40, num_arcs=120, num_words=9))
 
 
-def assert_same_way(ours: Way, literal: Way) -> None:
-    assert ours[:2] == literal[:2]
-    np.testing.assert_allclose(ours[2:], literal[2:], rtol=1e-6, atol=1e-5)
+def assert_best_way(ours: Way, every: list[Way]) -> None:
+    """Of ways that cost the same (the same arcs in another order, say), any is the best."""
+    best = every[0].cost(SCALE)
+    assert any(
+        ours[:2] == way[:2] and np.allclose(ours[2:], way[2:], rtol=1e-6, atol=1e-5)
+        for way in every
+        if way.cost(SCALE) < best + 1e-5
+    )
 
 
 def assert_same_lattice(one: Lattice, other: Lattice) -> None:
@@ -70,6 +75,7 @@ def assert_lattice_is_of_ways(lattice: Lattice, every: list[Way], beam: float) -
 
 @settings(max_examples=120, deadline=None)
 @given(seeds, st.integers(0, 5), st.integers(2, 4))
+@example(seed=329, num_frames=3, num_states=2)  # two ways are the best
 def test_lattice_has_every_way_within_its_beam_and_no_arc_beyond(
     seed: int, num_frames: int, num_states: int
 ) -> None:
@@ -80,7 +86,7 @@ def test_lattice_has_every_way_within_its_beam_and_no_arc_beyond(
     if not every:
         every = ways_through(graph, scores, use_final=False)
         every.sort(key=lambda way: way.cost(SCALE))
-    assert_same_way(way_of(lattice.best_path(acoustic_scale=SCALE)), every[0])
+    assert_best_way(way_of(lattice.best_path(acoustic_scale=SCALE)), every)
     assert_lattice_is_of_ways(lattice, every, WIDE.lattice_beam)
 
 
