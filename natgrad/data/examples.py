@@ -92,8 +92,9 @@ def open_examples(directory: Path | str) -> Examples:
         ExamplesError: it is not there, not finished, of another version, or lacks a block.
     """
     directory = Path(directory)
+    index = _read_index(directory)
     with _said_to_lack(directory):
-        examples = _from_index(directory, _read_index(directory))
+        examples = _from_index(directory, index)
     extra = [entry for entry in (examples.validation, examples.train_subset) if entry is not None]
     for entry in (*examples.blocks, *extra):
         _check_is_there(entry)
@@ -109,8 +110,9 @@ def block_path(directory: Path | str, number: int) -> Path:
         ExamplesError: as for `open_examples`, but only if it is this block that is lacking.
     """
     directory = Path(directory)
+    index = _read_index(directory)
     with _said_to_lack(directory):
-        entry = _entry_from_json(directory, _read_index(directory)["blocks"][number])
+        entry = _entry_from_json(directory, index["blocks"][number])
     _check_is_there(entry)
     return entry.path
 
@@ -140,8 +142,6 @@ def _read_index(directory: Path) -> dict[str, Any]:
 def _said_to_lack(directory: Path) -> Iterator[None]:
     try:
         yield
-    except ExamplesError:
-        raise
     except (LookupError, TypeError, ValueError) as error:
         raise ExamplesError(f"{directory / INDEX}: lacks something ({error!r}).") from error
 

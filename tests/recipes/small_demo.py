@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from natgrad.recipes.demo_recipe import DemoSize, demo_config, demo_recipe
+from natgrad.recipes.reproduce.experiment import Found
 from natgrad.recipes.speech_config import ContextModel, settings_grid
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.speech_recipe import SpeechRecipe
@@ -70,3 +72,9 @@ def small_demo() -> SpeechRecipe:
 def files_of(root: Path) -> dict[str, int]:
     """Return all files below a directory, with when they were written."""
     return {str(p.relative_to(root)): p.stat().st_mtime_ns for p in root.rglob("*") if p.is_file()}
+
+
+def found_in(out: Path) -> dict[str, Found]:
+    """Return what the measurements of an experiment have found, by name."""
+    files = (out / "measurements").glob("*.json")
+    return {file.stem: json.loads(file.read_text())["found"] for file in files}

@@ -34,6 +34,7 @@ from natgrad.recipes.reproduce.commands import reproduce
 from natgrad.recipes.reproduce.experiment import Bench, Found
 from natgrad.recipes.train_config import TrainConfig
 from natgrad.run.config import from_mapping, to_mapping
+from tests.recipes.small_demo import files_of, found_in
 
 # -- what is changed -----------------------------------------------------------------------------
 
@@ -310,9 +311,7 @@ SMALL = [
 def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     pages = reproduce("ablations", out, finished_recipes, SMALL, None, lambda figure: "<svg/>")
-    measured = {
-        file.stem: json.loads(file.read_text())["found"] for file in out.glob("measurements/*.json")
-    }
+    measured = found_in(out)
     changes = {
         "rank-5-4", "update-period-1", "max-change-off", "fresh-average", "all-layers",
         "output-mix-up", "output-plain", "simple", "sgd",
@@ -339,9 +338,9 @@ def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> No
     assert "nan" not in page
 
     # Nothing is done again.
-    before = {file: file.stat().st_mtime_ns for file in out.glob("measurements/*.json")}
+    before = files_of(out / "measurements")
     reproduce("ablations", out, finished_recipes, SMALL, None, lambda figure: "<svg/>")
-    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert files_of(out / "measurements") == before
 
 
 def test_run_that_really_diverges_is_a_finding(finished_recipes: Path, tmp_path: Path) -> None:

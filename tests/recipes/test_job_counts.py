@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from natgrad.recipes.reproduce.job_counts.experiment import JOBS, JOBS_AN4
 from natgrad.recipes.reproduce.job_counts.figures import figures
 from natgrad.recipes.reproduce.job_counts.results import JobCountResults
 from natgrad.recipes.reproduce.job_counts.settings import An4JobCounts, JobCounts, System
-from tests.recipes.small_demo import files_of
+from tests.recipes.small_demo import files_of, found_in
 
 SMALL = [
     "sgd_jobs=[1]", "simple_jobs=[]", "online_jobs=[1,2]", "repeated_jobs=[2]", "more_seeds=[2]",
@@ -28,16 +27,16 @@ def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> No
     arguments = ["reproduce", "jobs", "--data", str(finished_recipes), "-o", str(out)]
     settings = [word for setting in SMALL for word in ("--set", setting)]
     assert main([*arguments, *settings]) == 0
-    measured = {file.stem: json.loads(file.read_text()) for file in out.glob("measurements/*.json")}
+    measured = found_in(out)
     systems = ["sgd-1-seed-1", "online-1-seed-1", "online-2-seed-1"]
     recognised = [f"words-{name}" for name in systems]
     assert set(measured) == {"examples", "timing", "online-2-seed-2", *systems, *recognised}
-    one, two = (measured[f"online-{n}-seed-1"]["found"] for n in (1, 2))
+    one, two = (measured[f"online-{n}-seed-1"] for n in (1, 2))
     assert one["num_iterations"] == 2 * two["num_iterations"]  # equal samples
     assert [p["epoch"] for p in one["curve"]] == [p["epoch"] for p in two["curve"]]
     assert [len(run["cosines"]) > 0 for run in (one, two)] == [False, True]
-    assert measured["words-online-2-seed-1"]["found"]["errors"]["num_words"] > 0
-    assert 0.0 <= measured["words-online-2-seed-1"]["found"]["better"] <= 1.0
+    assert measured["words-online-2-seed-1"]["errors"]["num_words"] > 0
+    assert 0.0 <= measured["words-online-2-seed-1"]["better"] <= 1.0
     page = (out / "jobs.md").read_text()
     assert "| online NG-SGD, 2 jobs | 2 |" in page  # the run from the second seed
     for name in ("epochs", "time", "held-out"):

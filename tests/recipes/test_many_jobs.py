@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from natgrad.recipes.reproduce.many_jobs.variants import (
     runs,
 )
 from natgrad.recipes.train_config import OuterConfig
+from tests.recipes.small_demo import found_in
 
 ONE = {1: -1.40, 2: -1.42, 3: -1.41}
 
@@ -170,9 +170,7 @@ SMALL = [
 def test_whole_experiment_in_small(finished_recipes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     pages = reproduce("many-jobs", out, finished_recipes, SMALL, None, lambda figure: "<svg/>")
-    measured = {
-        file.stem: json.loads(file.read_text())["found"] for file in out.glob("measurements/*.json")
-    }
+    measured = found_in(out)
     assert set(measured) == {
         "examples",
         "long-blocks",

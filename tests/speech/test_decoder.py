@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,6 +282,6 @@ def test_finished_utterance_takes_no_more_frames() -> None:
         ("prune_interval_frames", 0),
     ],
 )
-def test_options_out_of_range_are_refused_by_name(name: str, value: float) -> None:
+def test_options_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name} is"):
-        DecoderOptions(**{name: value})  # type: ignore[arg-type]
+        DecoderOptions(**{name: value})

@@ -25,9 +25,9 @@ class RunSettings:
     minibatch_size: int = 128
     examples: ExampleSettings = field(default_factory=ExampleSettings)
 
-    def network(self) -> NetworkShape:
-        """Return the network: all layers at once, so that all systems grow it alike."""
-        return NetworkShape(hidden=self.hidden, initial_num_hidden=None)
+    def network(self, initial_num_hidden: int | None = None) -> NetworkShape:
+        """Return the network: by default all layers at once, so that all systems grow it alike."""
+        return NetworkShape(hidden=self.hidden, initial_num_hidden=initial_num_hidden)
 
     def training(self, num_jobs: int, initial_num_jobs: int | None = None) -> TrainingConfig:
         """Return how long, at which rates, and with how many jobs, of which some at first."""

@@ -9,7 +9,6 @@ from natgrad.recipes.reproduce.run_settings import RunSettings
 from natgrad.recipes.reproduce.speech_runs import ExampleSettings
 from natgrad.recipes.train_config import (
     CombinationConfig,
-    NetworkShape,
     OptimizerConfig,
     OuterConfig,
 )
@@ -72,7 +71,7 @@ class Ablations(RunSettings):
         any model.
         """
         return {
-            "network": NetworkShape(hidden=self.hidden),  # layers one by one, as in the paper
+            "network": self.network(initial_num_hidden=1),  # layers one by one, as in the paper
             "training": self.training(self.num_jobs),
             "optimizer": OptimizerConfig(),
             "combination": CombinationConfig(data="train", num_models=self.num_models),
