@@ -18,7 +18,7 @@ from natgrad.recipes.reproduce.speech_runs import (
 
 __all__ = ["MANY_JOBS"]
 
-EVERY = 8  # iterations between two evaluations
+EVERY = 16  # iterations between two evaluations
 LONG_BLOCKS = "long-blocks"
 
 

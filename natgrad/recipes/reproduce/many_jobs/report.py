@@ -19,6 +19,7 @@ from natgrad.recipes.reproduce.many_jobs.variants import (
 
 __all__ = ["report"]
 
+LAST, MEAN = "last", "final"  # what `follow_training` tells of: the last model, and a mean
 FROM_EPOCH = 0.1  # what is before would leave no room for the rest
 
 
@@ -35,14 +36,16 @@ class _Results:
     def has_diverged(self, variant: Variant) -> bool:
         return any(run.get("diverged") is not None for run in self.runs(variant))
 
-    def last(self, variant: Variant, key: str) -> AcrossSeeds:
-        return across(run["last"][key] for run in self.runs(variant))
+    def reached(self, variant: Variant, key: str, model: str = LAST) -> AcrossSeeds:
+        return across(run[model][key] for run in self.runs(variant))
 
-    def below(self, variant: Variant, key: str = "train_objective") -> AcrossSeeds:
+    def below(
+        self, variant: Variant, key: str = "train_objective", model: str = LAST
+    ) -> AcrossSeeds:
         """Return by what part an objective is below that of one job from the same seed."""
         pairs = zip(self.runs(ONE_JOB), self.runs(variant), strict=False)
         return across(
-            (one["last"][key] - other["last"][key]) / abs(one["last"][key]) for one, other in pairs
+            (one[model][key] - other[model][key]) / abs(one[model][key]) for one, other in pairs
         )
 
 
@@ -77,8 +80,15 @@ mean and in brackets the range of {len(s.seeds)} seeds, each against one job fro
 - {CHOSEN.title}: {chosen.text(_share)}; held out {_held_out(results, CHOSEN)}
 
 One job reaches {_objective_of(results, ONE_JOB)}, plain averaging {_objective_of(results, PLAIN)},
-{CHOSEN.title} {_objective_of(results, CHOSEN)}.
+{CHOSEN.title} {_objective_of(results, CHOSEN)}. These are the models of the last iteration. The
+mean of the last models (as many of {s.combination().num_models} as are best on the training subset)
+reaches {_objective_of(results, ONE_JOB, MEAN)} with one job, and with {s.num_jobs} is below that by
+{_below_by_mean(results, PLAIN)} and {_below_by_mean(results, CHOSEN)}.
 """
+
+
+def _below_by_mean(results: _Results, variant: Variant) -> str:
+    return results.below(variant, model=MEAN).text(_share)
 
 
 def _verdict(goal: float, plain: AcrossSeeds, chosen: AcrossSeeds) -> str:
@@ -91,8 +101,8 @@ def _verdict(goal: float, plain: AcrossSeeds, chosen: AcrossSeeds) -> str:
     return "**Yes**, from every seed"
 
 
-def _objective_of(results: _Results, variant: Variant) -> str:
-    return results.last(variant, "train_objective").text(_objective)
+def _objective_of(results: _Results, variant: Variant, model: str = LAST) -> str:
+    return results.reached(variant, "train_objective", model).text(_objective)
 
 
 def _held_out(results: _Results, variant: Variant) -> str:
@@ -116,11 +126,13 @@ def _table(results: _Results) -> str:
     rows = [_row(results, variant) for variant in (*REPEATED, *VARIANTS)]
     head = [
         "", "effective learning rate", "that of a job", "iterations", "training", "below one job",
-        "held out", "frames right", "limited", "models left out",
+        "held out", "frames right", "mean of the last, training", "held out", "limited",
+        "models left out",
     ]  # fmt: skip
     chosen = CHOSEN.outer
     return f"""\
-Log-probabilities per frame of the last iteration's models. *{CHOSEN.title.capitalize()}* means
+Log-probabilities per frame of the last iteration's models, then of the mean of the last.
+*{CHOSEN.title.capitalize()}* means
 momentum {chosen.momentum:g} in Nesterov's form with the outer learning rate
 {chosen.learning_rate:g}, jobs whose learning rate is N^{chosen.job_lr_power:g} times the effective
 one (the power; 1 in plain averaging), and factors of the Fisher matrix that are {chosen.fisher}
@@ -141,13 +153,15 @@ def _row(results: _Results, variant: Variant) -> list[str]:
     first = f"{own.initial_effective_lr:g}"
     of_a_job = first if variant.is_ramped else f"{own.initial_effective_lr * num_jobs**power:.3g}"
     if results.has_diverged(variant):
-        reached = ["diverged", "", "", "", ""]
+        reached = ["diverged", *[""] * 6]
     else:
         reached = [
             _objective_of(results, variant),
             "" if variant == ONE_JOB else results.below(variant).text(_share),
-            results.last(variant, "valid_objective").text(_objective),
-            results.last(variant, "valid_accuracy").text(_share),
+            results.reached(variant, "valid_objective").text(_objective),
+            results.reached(variant, "valid_accuracy").text(_share),
+            _objective_of(results, variant, MEAN),
+            results.reached(variant, "valid_objective", MEAN).text(_objective),
             across(run["limited"] for run in runs).text(percent),
         ]
     iterations, left_out = str(runs[0]["num_iterations"]), sum(r["num_left_out"] for r in runs)
