@@ -1,9 +1,11 @@
 """What the training system costs beside the training itself.
 
-    python -m benchmarks.averaging [average] [iteration] [driver]
+    python -m benchmarks.averaging [average] [handover] [iteration] [driver]
 
-average: a model of DNN2's size (19.3 million parameters) from 16 jobs: reading their files,
-averaging, writing the mean durably, and reading it for the next job.
+average: a model of the size of the paper's DNN1 (19.3 million parameters) from 16 jobs: reading
+their files, averaging, how far the mean has moved and how much the jobs agree, writing the mean
+durably, and reading it for the next job.
+handover: the same network's outer step, and its Fisher factors if jobs hand these over.
 iteration: whole outer iterations of DNN2 on local processes, with reading, training, saving and
 averaging, against bare training loops on the same minibatches, in memory already; one job and two
 at a time.
@@ -22,6 +24,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.driver import measure_driver
+from benchmarks.handed_over import measure_handover
 from benchmarks.harness import Benchmark, Findings, per_call, run_benchmark, take_rounds, tell
 from benchmarks.step import NETWORKS
 from benchmarks.table import Goal, Row, Table
@@ -29,17 +32,19 @@ from benchmarks.whole_iterations import MINIBATCH, measure_iterations
 from natgrad.nn import Network, NetworkConfig
 from natgrad.nn import build as build_network
 from natgrad.parallel.average import average_files
-from natgrad.parallel.outer import relative_change
+from natgrad.parallel.steps import relative_change, step_cosines
 from natgrad.run.model_file import read_model, write_model
 
 OUTER_ITERATION_MS = 60_000.0  # the paper's K = 400000 takes longer still
 MOST_OF_AN_ITERATION = 0.01
+DNN1 = NetworkConfig(num_inputs=360, num_outputs=15_000, hidden=((5000, 500),) * 5)  # section 6
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything."""
+    """How much of everything: a network to average, and one to train."""
 
+    averaged: NetworkConfig = DNN1
     network: NetworkConfig = NETWORKS["dnn2"]
     num_models: int = 16
     samples_per_job: int = 12_800
@@ -48,6 +53,7 @@ class Size:
 
 
 QUICK = Size(
+    averaged=NetworkConfig(num_inputs=7, num_outputs=5, hidden=((20, 5),)),
     network=NetworkConfig(num_inputs=700, num_outputs=5, hidden=((20, 5),)),
     num_models=3,
     samples_per_job=600,
@@ -70,9 +76,15 @@ def measure_average(
     weights = [1000.0 + job for job in range(num_models)]
     mean, out = average_files(paths, weights), directory / "mean.safetensors"
     write_model(out, mean, description)
+    names = {name for name, _ in network.named_parameters()}
+
+    def cosines() -> object:
+        return step_cosines(mean, [read_model(path).tensors for path in paths], names)
+
     parts: dict[str, Callable[[], object]] = {
         "average": lambda: average_files(paths, weights),
         "change": lambda: relative_change(read_model(paths[0]).tensors, mean),
+        "cosines": cosines,
         "write": lambda: write_model(out, mean, description),
         "hand out": lambda: Network(config).load_state_dict(read_model(out).tensors),
     }
@@ -87,7 +99,10 @@ def measure_average(
 
 PARTS: dict[str, Callable[[Size, int, Path], list[Table]]] = {
     "average": lambda size, num_rounds, directory: measure_average(
-        size.network, size.num_models, num_rounds, directory
+        size.averaged, size.num_models, num_rounds, directory
+    ),
+    "handover": lambda size, num_rounds, directory: measure_handover(
+        size.averaged, size.num_models, num_rounds, directory
     ),
     "iteration": lambda size, num_rounds, directory: measure_iterations(
         size.network, size.samples_per_job, num_rounds, directory

@@ -26,7 +26,7 @@ from natgrad.parallel.steps import relative_change, step_cosines
 from natgrad.run.directory import RunDirectory
 from natgrad.run.model_file import Model, read_model, write_model
 
-__all__ = ["OuterLoop", "RunFailedError", "derive_seed", "relative_change"]
+__all__ = ["OuterLoop", "RunFailedError", "derive_seed"]
 
 EVALUATION_ATTEMPTS = 3
 MAX_PENDING_DIAGNOSTICS = 4  # so that what waits for a slow evaluation stays bounded

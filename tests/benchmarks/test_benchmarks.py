@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from benchmarks.__main__ import NAMES, main
+from benchmarks.averaging import Size
 from benchmarks.optimizers import CONTENDERS
 from benchmarks.result_file import Results
 from benchmarks.table import Row, Table
 from benchmarks.text import format_results, format_table
+from natgrad.nn import build
 
 
 class Quick(NamedTuple):
@@ -109,10 +111,27 @@ def test_convergence_compares_every_contender_in_every_round(quick: QuickRuns) -
 def test_averaging_has_all_parts_in_their_sum(quick: QuickRuns) -> None:
     table = quick("averaging").table("between two iterations, 3 models")
     *parts, whole = table.rows
-    assert [part.name for part in parts] == ["average", "change", "write", "hand out"]
+    assert [part.name for part in parts] == [
+        "average", "change", "cosines", "write", "hand out",
+    ]  # fmt: skip
     sums = map(sum, zip(*(part.values for part in parts), strict=True))
     assert whole.values == pytest.approx(tuple(sums))
     assert all(part.values[0] > 0.0 for part in parts)
+
+
+def test_averaging_is_of_a_model_as_large_as_asked_for() -> None:
+    config = Size().averaged
+    network = build(config.num_inputs, config.num_outputs, config.hidden)
+    assert sum(p.numel() for p in network.parameters()) == pytest.approx(19.3e6, rel=0.01)
+
+
+def test_averaging_times_what_is_handed_over(quick: QuickRuns) -> None:
+    table = quick("averaging").table("handed over, 3 jobs")
+    assert names(table) == [
+        "outer step", "its two files", "a job writes factors", "a job reads factors",
+        "mean of all jobs' factors",
+    ]  # fmt: skip
+    assert all(value > 0.0 for row in table.rows for value in row.values)
 
 
 def test_averaging_compares_whole_iterations_with_bare_loops_of_the_same_rounds(

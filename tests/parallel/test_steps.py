@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.parallel import steps as steps_module
-from natgrad.parallel.outer import relative_change as where_it_was
 from natgrad.parallel.steps import relative_change, step_cosines
 
 Tensors = dict[str, Tensor]
@@ -64,12 +63,44 @@ def test_cosines_are_those_of_their_definition(
     names = ["a.weight", "a.bias", "b.weight"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps_module, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(steps_module, "MOST_CHUNKS", 100)
         found = step_cosines(start, models, names)
     assert found.all == pytest.approx(literal_cosine(start, models, names), abs=2e-5)
     assert found.layers == {
         "a": pytest.approx(literal_cosine(start, models, names[:2]), abs=2e-5),
         "b": pytest.approx(literal_cosine(start, models, names[2:]), abs=2e-5),
     }
+
+
+def test_of_large_tensors_a_part_counts_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps_module, "CHUNK_ELEMENTS", 4)
+    monkeypatch.setattr(steps_module, "MOST_CHUNKS", 3)
+    start = {"large.w": torch.zeros(30), "small.w": torch.zeros(2)}
+    x, y = torch.full((30,), torch.nan), torch.full((30,), torch.nan)
+    for begin in (0, 12, 24):  # of eight chunks, every third
+        x[begin : begin + 4], y[begin : begin + 4] = 1.0, 2.0
+    models = [
+        {"large.w": x, "small.w": torch.tensor([3.0, 0.0])},
+        {"large.w": y, "small.w": torch.tensor([0.0, 1.0])},
+    ]
+    found = step_cosines(start, models, ["large.w", "small.w"])
+    assert found.layers == {"large": pytest.approx(1.0), "small": 0.0}
+    # As if all 30 elements of the large one were like those.
+    expected = 30 * 2.0 / ((30 + 9.0) * (30 * 4.0 + 1.0)) ** 0.5
+    assert found.all == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("common", [0.0, 0.3, 3.0])
+def test_cosines_of_large_tensors_are_close(common: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    shape = (700, 3000)
+    start = {"a.w": torch.randn(*shape, generator=generator)}
+    shared = common * torch.randn(*shape, generator=generator)
+    models = [
+        {"a.w": start["a.w"] + shared + torch.randn(*shape, generator=generator)} for _ in range(4)
+    ]
+    found = step_cosines(start, models, ["a.w"]).all
+    assert found == pytest.approx(literal_cosine(start, models, ["a.w"]), abs=0.005)
 
 
 def test_jobs_that_do_the_same_agree_wholly_and_opposite_ones_do_not() -> None:
@@ -102,4 +133,3 @@ def test_relative_change_is_per_layer_and_none_of_a_layer_of_zeros() -> None:
     before = {"a.w": torch.tensor([3.0, 4.0]), "b.w": torch.zeros(2), "n": torch.tensor(1)}
     after = {"a.w": torch.tensor([3.0, 4.5]), "b.w": torch.ones(2), "n": torch.tensor(1)}
     assert relative_change(before, after) == {"a": pytest.approx(0.1), "b": None}
-    assert where_it_was is relative_change
