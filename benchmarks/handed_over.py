@@ -65,7 +65,7 @@ def measure_handover(
 def _learned(config: NetworkConfig) -> dict[str, torch.Tensor]:
     """Return what a job has learned of the Fisher matrix after a minibatch."""
     network = build_network(config.num_inputs, config.num_outputs, config.hidden)
-    torch.nn.init.normal_(network.output.weight, std=0.1)  # at zero, layers below have no derivative
+    torch.nn.init.normal_(network.output.weight, std=0.1)  # or layers below have no derivative
     optimizer = NGSGD(network, lr=1e-4)
     inputs = torch.randn(MINIBATCH, config.num_inputs)
     classes = torch.randint(config.num_outputs, (MINIBATCH,))
