@@ -14,6 +14,7 @@ __all__ = ["LinePlot", "Mark", "Series"]
 
 MAX_POINTS = 500
 LETTER_WIDTH = 7.0  # of the page's font at 12 px, about
+BOLD_LETTER_WIDTH = 8.0  # of the widest of its fonts, in which lines are named
 LABEL_HEIGHT = 14.0
 MAX_LABEL_LETTERS = 24
 
@@ -70,7 +71,7 @@ class LinePlot:
     def draw(self, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Markup:
         """Return the plot as an SVG element."""
         labels = [_shortened(line.label) for line in series if line.label]
-        right = max([10.0, *(16.0 + LETTER_WIDTH * len(label) for label in labels)])
+        right = max([10.0, *(16.0 + BOLD_LETTER_WIDTH * len(label) for label in labels)])
         left, top, bottom = 56.0, 24.0 if self.y_label else 10.0, 40.0 if self.x_label else 22.0
         xs = [x for line in series for x, y in line.points if y is not None]
         margin = 0.02 if any(line.style == "dots" for line in series) else 0.0

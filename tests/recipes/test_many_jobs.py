@@ -138,6 +138,7 @@ def test_answer_says_yes_only_if_plain_averaging_does_not_do() -> None:
     assert "reaches -1.310 (-1.320 to -1.300) with one job" in answer
     assert "with 16 is below that by 16.1 % (16.1 to 16.2) and 0.5 %." in answer
     assert told(made_up(0.005, 0.001)).startswith("**They can, also by plain averaging**")
+    assert "- outer momentum: 0.0 %; held out" in told(made_up(0.15, -0.0001))
     assert told(made_up(0.15, 0.011)).startswith("**Not here**")
 
 

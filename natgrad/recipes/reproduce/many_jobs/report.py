@@ -209,6 +209,10 @@ start; online NG-SGD with the paper's options, in minibatches of {s.minibatch_si
 Objectives are measured on {s.examples.train_subset_samples} samples of the training data and
 {s.examples.validation_samples} held-out frames, the same from all seeds.
 
+The setting was searched for with one seed, the first of these: [LOG.md](../../LOG.md) has all that
+was tried. Momentum, power and factors were chosen there for {s.num_jobs} jobs; the initial learning
+rate is the best of three for one job.
+
 Blocks are much shorter than the paper's 400 000 samples, as momentum needs iterations: with mu it
 acts over 1 / (1 - mu) of them.
 """
@@ -219,4 +223,4 @@ def _objective(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{round(100 * value, 1) + 0.0:.1f} %"  # + 0.0: no minus before a zero
