@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from natgrad.nn import NetworkConfig
 from natgrad.parallel.outer_step import OuterOptimizer
 
 __all__ = [
@@ -91,6 +92,8 @@ class NetworkShape:
     transfer_from: str | None = None
 
     def __post_init__(self) -> None:
+        # Its layers are checked now, and not when data have been prepared for it.
+        NetworkConfig(1, 1, self.hidden, self.nonlinearity, self.p)
         first, last = self.initial_num_hidden, len(self.hidden)
         _require(
             first is None or 0 <= first <= last,

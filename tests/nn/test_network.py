@@ -155,6 +155,8 @@ def test_training_from_the_zero_softmax_layer_lowers_the_loss() -> None:
         ({"hidden": [8]}, r"width 8; expected a pair \(units, groups\)"),
         ({"hidden": [(8, 4, 2)]}, "expected a pair"),
         ({"hidden": [(8, 4)], "nonlinearity": "relu"}, "expected one number"),
+        ({"hidden": [(8, 4), (8, 3)]}, r"width \(8, 3\).* 2 of 8 would be left"),
+        ({"p": 0.5}, "p = 0.5; it needs 1 <= p"),
         ({"num_inputs": 0}, "at least 1, but one is 0"),
         ({"num_transformed": 0}, "at least 1, but one is 0"),
         ({"group_sizes": [1, 2]}, "3 outputs but 2 group sizes"),
