@@ -1,7 +1,8 @@
 """What the training system costs beside the training itself.
 
-    python -m benchmarks.averaging [average] [handover] [iteration] [driver]
+    python -m benchmarks.averaging [driver] [average] [handover] [iteration]
 
+driver: 1000 outer iterations of 16 tiny jobs: the driver's memory, and its own time per iteration.
 average: a model of the size of the paper's DNN1 (19.3 million parameters) from 16 jobs: reading
 their files, averaging, how far the mean has moved and how much the jobs agree, writing the mean
 durably, and reading it for the next job.
@@ -9,7 +10,6 @@ handover: the same network's outer step, and its Fisher factors if jobs hand the
 iteration: whole outer iterations of DNN2 on local processes, with reading, training, saving and
 averaging, against bare training loops on the same minibatches, in memory already; one job and two
 at a time.
-driver: 1000 outer iterations of 16 tiny jobs: the driver's memory, and its own time per iteration.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ def measure_average(
 
 
 PARTS: dict[str, Callable[[Size, int, Path], list[Table]]] = {
+    # First, as what the others leave in this process would count as the driver's memory.
+    "driver": lambda size, num_rounds, directory: measure_driver(
+        size.driver_iterations, size.driver_jobs, directory
+    ),
     "average": lambda size, num_rounds, directory: measure_average(
         size.averaged, size.num_models, num_rounds, directory
     ),
@@ -106,9 +110,6 @@ PARTS: dict[str, Callable[[Size, int, Path], list[Table]]] = {
     ),
     "iteration": lambda size, num_rounds, directory: measure_iterations(
         size.network, size.samples_per_job, num_rounds, directory
-    ),
-    "driver": lambda size, num_rounds, directory: measure_driver(
-        size.driver_iterations, size.driver_jobs, directory
     ),
 }
 
