@@ -4,7 +4,6 @@
 as its config and its ``state_dict()``, and restored with ``Network(config).load_state_dict(...)``.
 """
 
-import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,15 +90,9 @@ def _check(config: NetworkConfig) -> None:
         raise ValueError(
             f"A network's dimensions must be at least 1, but one is {min(sizes)}: {config}."
         )
-    for units, groups in config.hidden_widths:
-        if units % groups:
-            raise ValueError(
-                f"A pnorm network has a hidden layer of width {(units, groups)}; the number of "
-                f"groups must divide that of units, as groups have one size: {units % groups} of "
-                f"{units} would be left."
-            )
-    if is_pnorm and not 1 <= config.p < math.inf:
-        raise ValueError(f"A pnorm network has p = {config.p}; it needs 1 <= p < inf (2 is usual).")
+    if is_pnorm:
+        for units, groups in config.hidden_widths:
+            PNorm(units, groups, config.p)  # says what is wrong with them
     if config.group_sizes is not None and len(config.group_sizes) != config.num_outputs:
         raise ValueError(
             f"The network has {config.num_outputs} outputs but {len(config.group_sizes)} group "
