@@ -120,7 +120,8 @@ def measure(options: argparse.Namespace, findings: Findings) -> None:
         raise ValueError(f"the parts are {', '.join(PARTS)}, but got {', '.join(unknown)}")
     size = QUICK if options.is_quick else Size()
     findings.settings |= {"size": asdict(size), "minibatch": MINIBATCH}
-    for name in options.parts or PARTS:
+    wanted = options.parts or PARTS
+    for name in (part for part in PARTS if part in wanted):  # in their own order
         tell(f"measuring: {name}")
         with tempfile.TemporaryDirectory() as directory:
             for table in PARTS[name](size, options.num_rounds, Path(directory)):
