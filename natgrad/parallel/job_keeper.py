@@ -31,6 +31,7 @@ class JobKeeper:
         self._logs = logs
         self._num_fruitless = 0
         self._is_stopping = threading.Event()
+        self._is_replacing = threading.Lock()
         self.problem: str | None = None  # why no worker will come any more
 
     def start(self) -> None:
@@ -39,8 +40,10 @@ class JobKeeper:
         threading.Thread(target=self._watch, name="natgrad-jobs", daemon=True).start()
 
     def stop(self) -> None:
-        """Submit no more."""
+        """Submit no more: what is being submitted now, is when this returns."""
         self._is_stopping.set()
+        with self._is_replacing:  # else a job might be left, of a cluster that is closed
+            pass
 
     def _watch(self) -> None:
         pause = FIRST_LOOK_SECONDS
@@ -50,8 +53,9 @@ class JobKeeper:
                 continue
             pause = min(2 * pause, LAST_LOOK_SECONDS)
             live = self._manager.list_live_jobs()
-            if live is not None and not self._is_stopping.is_set():
-                self._replace_ended(live)
+            with self._is_replacing:
+                if live is not None and not self._is_stopping.is_set():
+                    self._replace_ended(live)
 
     def _connected(self) -> set[str]:
         return {worker.name for worker in list(self._cluster.scheduler.workers.values())}
