@@ -10,7 +10,7 @@ from typing import Any
 
 from natgrad.version import __version__
 
-__all__ = ["caches", "cpu_model", "describe_machine", "machine_facts"]
+__all__ = ["caches", "cpu_model", "describe_machine", "machine_facts", "num_cores"]
 
 
 def machine_facts() -> dict[str, Any]:
@@ -19,7 +19,7 @@ def machine_facts() -> dict[str, Any]:
 
     return {
         "cpu": cpu_model(),
-        "cores": _num_cores(),
+        "cores": num_cores(),
         "caches": caches(),
         "memory_megabytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "system": platform.platform(),
@@ -63,7 +63,7 @@ def caches(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, 
     return found
 
 
-def _num_cores() -> int | None:
+def num_cores() -> int | None:
     """Return how many cores this process may use, or else how many there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 

@@ -82,7 +82,12 @@ def add_reproduce(command: _Command) -> None:
     parser = command("reproduce", "repeat an experiment and write its page, or go on with it")
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the experiment")
     parser.add_argument("--list", action="store_true", help="only tell which there are")
-    parser.add_argument("-o", "--out", metavar="DIR", help="of what is measured (reproduce/NAME)")
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="DIR",
+        help="of what is measured (reproduce/NAME, or that of the experiment it goes on from)",
+    )
     parser.add_argument("--data", metavar="DIR", help="for experiments that need a corpus or a run")
     parser.add_argument(
         "--set",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,13 +66,30 @@ def toy(name: str, data: str | None = None) -> Experiment[ToySettings]:
     return Experiment(name, "How large is it?", ToySettings, measurements, report, data)
 
 
+def shade(name: str, of: Experiment[ToySettings]) -> Experiment[ToySettings]:
+    """What goes on from a toy, and needs the first thing that it measures."""
+
+    def measurements(settings: ToySettings, where: Path | None) -> list[Measurement]:
+        def run(bench: Bench) -> Found:
+            (found,) = bench.found.values()
+            return {"value": 10.0 * found["value"]}
+
+        return [Measurement("shade", {}, run, needs=(f"seed-{settings.seeds[0]}",))]
+
+    def report(settings: ToySettings, found: Mapping[str, Found]) -> Report:
+        return Report("A shade", f"{found['shade']['value']:g} of {list(found)}.", [])
+
+    return Experiment(name, "How dark is it?", ToySettings, measurements, report, after=of)
+
+
 def draw(figure: Figure) -> str:
     return f"<svg>{figure.caption}</svg>"
 
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = [toy("size"), toy("age"), toy("weight", data="a directory of scales")]
+    size = toy("size")
+    every = [size, toy("age"), toy("weight", data="a directory of scales"), shade("shade", size)]
     monkeypatch.setattr(commands, "EXPERIMENTS", {one.name: one for one in every})
 
 
@@ -166,6 +184,82 @@ def test_data_is_handed_on_and_in_the_command(tmp_path: Path) -> None:
     assert f"natgrad reproduce weight --data {tmp_path} --docs docs" in page.read_text()
     record = json.loads((tmp_path / "out/measurements/seed-1.json").read_text())
     assert record["settings"]["data"] == str(tmp_path)
+
+
+# -- experiments that go on from others ----------------------------------------------------------
+
+
+def times(out: Path) -> dict[str, int]:
+    return {file.stem: file.stat().st_mtime_ns for file in (out / "measurements").iterdir()}
+
+
+@pytest.mark.usefixtures("toys")
+def test_an_experiment_goes_on_from_another_without_doing_it_again(tmp_path: Path) -> None:
+    (size,) = reproduce("size", tmp_path, None, [], None, draw)
+    before, page = times(tmp_path), size.read_text()
+    (written,) = reproduce("shade", tmp_path, None, [], None, draw)
+    after = times(tmp_path)
+    assert set(after) == {*before, "shade"}
+    assert {name: after[name] for name in before} == before
+    assert "15 of ['seed-1', 'seed-2', 'shade']." in written.read_text()
+    assert size.read_text() == page
+
+
+@pytest.mark.usefixtures("toys")
+def test_an_experiment_does_first_what_it_goes_on_from(tmp_path: Path) -> None:
+    stages: list[str] = []
+
+    def hear(event: dict[str, Any]) -> None:
+        if event["event"] == "stage":
+            stages.append(event["name"])
+
+    reproduce("shade", tmp_path, None, [], None, draw, on_event=hear)
+    assert stages == ["seed-1", "seed-2", "shade"]
+    stages.clear()
+    reproduce("size", tmp_path, None, [], None, draw, on_event=hear)
+    assert stages == []
+
+
+@pytest.mark.usefixtures("toys")
+def test_with_other_settings_what_an_experiment_goes_on_from_is_done_again(tmp_path: Path) -> None:
+    reproduce("size", tmp_path, None, [], None, draw)
+    before = times(tmp_path)
+    (page,) = reproduce("shade", tmp_path, None, ["seeds=[2]", "scale=2"], None, draw)
+    after = times(tmp_path)
+    assert {name for name in after if after[name] != before.get(name)} == {"seed-2", "shade"}
+    assert "40 of ['seed-2', 'shade']." in page.read_text()
+
+
+@pytest.mark.usefixtures("toys")
+def test_page_of_what_goes_on_has_all_commands_and_counts_its_own_records(tmp_path: Path) -> None:
+    reproduce("size", tmp_path, None, ["scale=2"], None, draw)
+    for name in ("seed-1", "seed-2"):
+        file = tmp_path / f"measurements/{name}.json"
+        old = {"seconds": 6000.0, "cpu_seconds": 6000.0, "finished": "1999-09-09 09:09"}
+        file.write_text(json.dumps({**json.loads(file.read_text()), **old, "machine": "Abacus"}))
+    (page,) = reproduce("shade", tmp_path, None, ["scale=2"], None, draw)
+    origin = page.read_text().split("## How it was made")[1]
+    options = "--set scale=2.0 --docs docs"
+    both = f"natgrad reproduce size {options}\nnatgrad reproduce shade {options}"
+    assert f"```\n{both}\n```" in origin
+    assert "1 measurements after those of size, finished 20" in origin
+    assert "0.0 minutes of a processor in all, 0.0 minutes by the clock" in origin
+    assert "1999" not in origin
+    assert "Abacus" not in origin
+
+
+@pytest.mark.usefixtures("toys")
+def test_without_out_an_experiment_is_where_the_one_is_that_it_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert reproduce("size", None, None, [], None, draw) == [Path("reproduce/size/size.md")]
+    assert reproduce("shade", None, None, [], None, draw) == [Path("reproduce/size/shade.md")]
+
+
+def test_an_experiment_goes_on_only_from_one_with_the_same_settings_and_data() -> None:
+    with pytest.raises(ValueError, match="goes on from 'weight': expected the same settings and"):
+        shade("shade", toy("weight", data="a directory of scales"))
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -18,7 +18,11 @@ write
   a few sentences, then Markdown and `Figure`s (lines and axes: the command draws them). It is
   a pure function, runs in a moment, and states numbers with their uncertainty.
 
-The rest is here. In DIR (by default reproduce/NAME):
+What would take more than an hour is better two experiments, of which one goes on from the other
+(`after`): it lists its own measurements only, which may need those before; its report is handed
+what all have found, and its page counts and dates its own.
+
+The rest is here. In DIR (by default reproduce/NAME, or that of the experiment it goes on from):
 
     measurements/NAME.json   a measurement that is done: its settings, what it found, when, where,
                              in how many seconds; written whole or not at all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def reproduce(
 
     Args:
         name: of the experiment.
-        out: of all that is measured; None means reproduce/NAME.
+        out: of all that is measured; None means reproduce/NAME, with the NAME of the experiment
+            that this one goes on from, if there is one.
         data: what the experiment needs, if it needs any.
         assignments: settings to change, as KEY=VALUE.
         docs: a directory whose results.md and results/ are to tell of it, too.
@@ -51,16 +53,18 @@ def reproduce(
     where = _checked_data(experiment, data)
     if docs is not None and not Path(docs).is_dir():
         raise ValueError(f"--docs is {docs}; expected a directory that is there")
-    directory = Path("reproduce", name) if out is None else Path(out)
+    directory = Path("reproduce", experiment.chain[0].name) if out is None else Path(out)
+    measurements = [one.measurements(settings, where) for one in experiment.chain]
     records = conduct(
         directory,
-        experiment.measurements(settings, where),
+        list(chain.from_iterable(measurements)),
         progress=progress,
         on_event=on_event,
         on_training=on_training,
     )
     report = experiment.report(settings, {key: record.found for key, record in records.items()})
-    page, drawn = render_page(experiment, settings, where, records, report, draw)
+    own = {measurement.name: records[measurement.name] for measurement in measurements[-1]}
+    page, drawn = render_page(experiment, settings, where, own, report, draw)
     written = [write_page(directory, experiment, page, drawn)]
     if docs is not None:
         written.append(write_page(Path(docs) / "results", experiment, page, drawn))

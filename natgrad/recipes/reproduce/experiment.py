@@ -140,6 +140,9 @@ class Experiment(Generic[S]):
     measurements: what is measured, with these settings and what --data gave
     report: what is told, with these settings, of what all measurements found
     data: what --data must be, in words; None: the experiment takes none
+    after: the experiment whose measurements this one goes on from, in the same directory. Those
+        that are done are not done again, those that are not are done first; with other settings
+        they are other ones, and so done again. Settings and data are of the same kind.
     """
 
     name: str
@@ -148,9 +151,23 @@ class Experiment(Generic[S]):
     measurements: Callable[[S, Path | None], Sequence[Measurement]]
     report: Callable[[S, Mapping[str, Found]], Report]
     data: str | None = None
+    after: Experiment[S] | None = None
 
     def __post_init__(self) -> None:
         _check_name("experiment", self.name)
+        if self.after is not None and (self.after.settings, self.after.data) != (
+            self.settings,
+            self.data,
+        ):
+            raise ValueError(
+                f"the experiment {self.name!r} goes on from {self.after.name!r}: expected the same "
+                "settings and data, as one command does both"
+            )
+
+    @property
+    def chain(self) -> list[Experiment[S]]:
+        """The experiments that this one goes on from, the first one first, and itself."""
+        return [self] if self.after is None else [*self.after.chain, self]
 
 
 def _check_name(what: str, name: str) -> None:

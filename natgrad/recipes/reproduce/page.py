@@ -46,7 +46,10 @@ def render_page(
     report: Report,
     draw: Callable[[Figure], str],
 ) -> tuple[str, dict[str, str]]:
-    """Return the page as Markdown, and its figures as SVG by the names of their files."""
+    """Return the page as Markdown, and its figures as SVG by the names of their files.
+
+    `records` are the experiment's own, without those that it goes on from.
+    """
     drawn: dict[str, str] = {}
     parts = [f"# {report.title}", f"*{experiment.asks}*", report.answer.strip()]
     for part in report.body:
@@ -63,7 +66,8 @@ def render_page(
 def _origin(
     experiment: Experiment[Any], settings: Any, data: Path | None, records: Sequence[Record]
 ) -> str:
-    """Return how all of it was made: command, settings, dates, machines."""
+    """Return how all of it was made: commands, settings, dates, machines."""
+    after = "" if experiment.after is None else f" after those of {experiment.after.name}"
     dates = sorted(record.finished for record in records)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     machines = dict.fromkeys(record.machine for record in records)
@@ -74,11 +78,11 @@ def _origin(
             "## How it was made",
             "",
             "```",
-            command_of(experiment, settings, data),
+            *(command_of(one, settings, data) for one in experiment.chain),
             "```",
             "",
-            f"{len(records)} measurements, finished {when} (UTC): {cpu_minutes:.1f} minutes of a "
-            f"processor in all, {minutes:.1f} minutes by the clock.",
+            f"{len(records)} measurements{after}, finished {when} (UTC): {cpu_minutes:.1f} minutes "
+            f"of a processor in all, {minutes:.1f} minutes by the clock.",
             *(f"On: {machine}." for machine in machines),
             "",
             "| setting | value |",

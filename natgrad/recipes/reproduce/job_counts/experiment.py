@@ -1,10 +1,11 @@
-"""What is measured: examples, a run per system, its words, and what iterations cost."""
+"""What is measured: examples, a run per system, what iterations cost, and what runs took."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from natgrad.machine import num_cores
 from natgrad.recipes.reproduce.experiment import Bench, Experiment, Found, Measurement
 from natgrad.recipes.reproduce.job_counts.report import report_on
 from natgrad.recipes.reproduce.job_counts.settings import METHODS, An4JobCounts, JobCounts, System
@@ -19,6 +20,7 @@ from natgrad.recipes.reproduce.speech_runs import (
 __all__ = ["JOBS", "JOBS_AN4"]
 
 TIMING = "timing"
+CLOCK = "clock"
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,12 @@ class _Measured:
     recipe: str
 
     def __call__(self, settings: JobCounts, data: Path | None) -> list[Measurement]:
-        reference = settings.reference.name
         listed = [measure_examples(self.recipe, settings.examples, settings.max_jobs, data)]
         for system in [*settings.systems, *settings.repetitions]:
             listed.append(_run(settings, system))
             if system == settings.reference:
                 listed.append(_timing(settings))
-        for system in settings.systems:
-            listed.append(_words(self.recipe, data, system, reference))
-        return listed
+        return [*listed, _clock(settings)]
 
 
 def _run(settings: JobCounts, system: System) -> Measurement:
@@ -70,32 +69,25 @@ def _timing(settings: JobCounts) -> Measurement:
     return Measurement(TIMING, own, measure, needs=(EXAMPLES, name))
 
 
-def _words(recipe: str, data: Path | None, system: System, reference: str) -> Measurement:
-    is_reference = system.name == reference
-    others = () if is_reference else (f"words-{reference}",)
+def _clock(settings: JobCounts) -> Measurement:
+    cores = num_cores() or 1
+    systems = [system for system in settings.systems if system.num_jobs <= cores]
 
-    def recognise(bench: Bench) -> Found:
-        from natgrad.recipes.reproduce.finished_recipe import find_recipe
-        from natgrad.recipes.reproduce.job_counts.words import recognise_words
+    def measure(bench: Bench) -> Found:
+        from natgrad.recipes.reproduce.job_counts.clock import read_clock
         from natgrad.recipes.reproduce.training_run import run_directory
 
-        assert data is not None, "the experiment says that it needs data"
-        return recognise_words(
-            find_recipe(data, recipe),
-            bench,
-            run_directory(bench.beside(system.name)).final,
-            examples_of(bench),
-            None if is_reference else bench.beside(*others),
-        )
+        runs = {system: run_directory(bench.beside(system.name)).events for system in systems}
+        return read_clock(cores, runs)
 
-    needs = (EXAMPLES, system.name, *others)
-    return Measurement(f"words-{system.name}", {"recipe": recipe}, recognise, needs)
+    needs = tuple(system.name for system in systems)
+    return Measurement(CLOCK, {"num_cores": cores}, measure, needs)
 
 
 JOBS = Experiment(
     name="jobs",
-    asks="How do SGD and NG-SGD learn, over epochs and over time, and what words do they "
-    "recognise, as more and more jobs share the samples (Figures 1 and 2, Table 2)?",
+    asks="How do SGD and NG-SGD learn, over epochs and over time, as more and more jobs share the "
+    "samples (Figures 1 and 2)?",
     settings=JobCounts,
     measurements=_Measured("librispeech"),
     report=report_on("LibriSpeech"),

@@ -8,6 +8,7 @@ from typing import Literal
 from natgrad.recipes.reproduce.experiment import Figure, Line
 from natgrad.recipes.reproduce.job_counts.results import JobCountResults
 from natgrad.recipes.reproduce.job_counts.settings import System
+from natgrad.recipes.reproduce.job_counts.time_report import tell_clocks
 
 __all__ = ["figures"]
 
@@ -40,8 +41,8 @@ def figures(results: JobCountResults) -> tuple[Figure, Figure, Figure]:
         ),
         Figure(
             "time",
-            f"Training objective against simulated time, {start}: {styles}; circles mark the "
-            "end of training",
+            f"Training objective against time, {tell_clocks(results)}; {start}: {styles}; "
+            "circles mark the end of training",
             "minutes",
             "log-probability per frame",
             _lines(results, "train_objective", minutes),

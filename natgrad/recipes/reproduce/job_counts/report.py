@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from natgrad.recipes.reproduce.across_seeds import markdown_table, percent
 from natgrad.recipes.reproduce.experiment import Found, Report
 from natgrad.recipes.reproduce.job_counts.figures import figures
 from natgrad.recipes.reproduce.job_counts.results import JobCountResults
 from natgrad.recipes.reproduce.job_counts.settings import METHODS, JobCounts, System
+from natgrad.recipes.reproduce.job_counts.time_report import tell_times
 
 __all__ = ["report_on"]
 
@@ -28,8 +28,7 @@ def report_on(corpus: str) -> Callable[[JobCounts, Mapping[str, Found]], Report]
                 time,
                 "## Objectives\n\n" + _objectives(results),
                 held_out,
-                "## Word error rates\n\n" + _words(results),
-                "## Time\n\n" + _costs(results),
+                "## Time\n\n" + tell_times(results),
                 "## The runs\n\n" + _runs(results),
             ],
         )
@@ -50,7 +49,7 @@ Training objective, log-probability per frame, after {s.num_epochs:g} epochs wit
 From {min(s.sgd_jobs)} to {max(s.sgd_jobs)} jobs SGD loses {_lost(results, sgd, most_sgd)}; online
 NG-SGD loses {_lost(results, one, as_many)} to as many, and
 {_lost(results, one, many)} to {many.num_jobs}. Chance moves an objective by about
-{_chance(results)}. {_word_answer(results)}
+{_chance(results)}.
 """
 
 
@@ -74,18 +73,6 @@ def _chance(results: JobCountResults) -> str:
         far = max(found) - min(found)
         ranges.append(f"{far:.3f} (the range of {len(found)} seeds with {n} jobs)")
     return ", ".join(ranges) or "an amount that was not measured (there is one seed)"
-
-
-def _word_answer(results: JobCountResults) -> str:
-    s = results.settings
-    best = min(s.systems, key=lambda system: results.words(system)["wer"])
-    one = results.words(s.reference)
-    low, high = one["interval"]
-    return (
-        f"Word errors: {100 * one['wer']:.2f} % with online NG-SGD and one job (95 % interval "
-        f"{100 * low:.1f} to {100 * high:.1f}); the fewest are "
-        f"{100 * results.words(best)['wer']:.2f} % ({best.title})."
-    )
 
 
 def _objectives(results: JobCountResults) -> str:
@@ -126,58 +113,6 @@ def _objectives(results: JobCountResults) -> str:
 
 
 _COLUMNS = ("train_objective", "train_accuracy", "valid_objective", "valid_accuracy")
-
-
-def _words(results: JobCountResults) -> str:
-    s = results.settings
-    numbers = s.num_jobs
-    rows = []
-    for method, title in METHODS.items():
-        cells = []
-        for n in numbers:
-            system = System(method, n, s.seed)
-            cells.append(_word_cell(results.words(system)) if system in s.systems else "")
-        rows.append([title, *cells])
-    table = markdown_table(["jobs", *map(str, numbers)], rows)
-    words = results.words(s.reference)["errors"]["num_words"]
-    return f"""\
-Per cent of {words} words, with 95 % intervals by drawing utterances again, and in italics the
-probability, by drawing them for both systems together, that the system is better than online NG-SGD
-with one job. All are the final models, combined from the last ones, with the settings of the search
-that are best on other speakers.
-
-{table}
-"""
-
-
-def _word_cell(words: Mapping[str, Any]) -> str:
-    low, high = words["interval"]
-    better = f", *{words['better']:.2f}*" if "better" in words else ""
-    return f"{100 * words['wer']:.2f} ({100 * low:.1f} to {100 * high:.1f}){better}"
-
-
-def _costs(results: JobCountResults) -> str:
-    jobs = results.costs["job"]
-    rows = [
-        [
-            METHODS[method],
-            f"{cost['median']:.2f} ({cost['least']:.2f} to {cost['most']:.2f})",
-            f"{cost['median'] / jobs['none']['median']:.2f}",
-        ]
-        for method, cost in jobs.items()
-    ]
-    averaging = results.costs["averaging"]
-    means = ", ".join(f"{1000 * cost['median']:.0f} ms ({n})" for n, cost in averaging.items())
-    return f"""\
-Time is simulated, as in the paper, for all runs: the seconds of one job on one core, and of the
-mean of N models, times the number of outer iterations. That is what it would be with a core for
-each job, and without queues. Seconds of a processor, medians of {results.settings.timing_rounds}
-rounds in which all take turns, with the least and the most:
-
-{markdown_table(["one job", "seconds", "of SGD's"], rows)}
-
-The mean of N models, read and written: {means}.
-"""
 
 
 def _runs(results: JobCountResults) -> str:

@@ -54,7 +54,18 @@ class JobCountResults:
         """What was timed."""
         return self.found["timing"]
 
+    def is_measured(self, system: System) -> bool:
+        """Return whether the clock told how long the run took."""
+        return system.name in self.found["clock"]["seconds"]
+
     def minutes(self, system: System, iteration: int) -> float:
+        """Return how long so many iterations took by the clock, or else in simulation."""
+        if not self.is_measured(system):
+            return self.simulated_minutes(system, iteration)
+        seconds = {0: 0.0, **dict(self.found["clock"]["seconds"][system.name])}
+        return float(seconds[iteration] / 60)
+
+    def simulated_minutes(self, system: System, iteration: int) -> float:
         """Return how long so many iterations would take with a core for each job."""
         job = self.costs["job"][system.method]["median"]
         averaging = self.costs["averaging"][str(system.num_jobs)]["median"]

@@ -1,8 +1,8 @@
 """What an outer iteration costs: one job on one core, and the mean of N models.
 
 By these, the time of runs with more jobs than there are cores is what it would be with a core for
-each job: iterations times (a job + averaging), as in the paper. Also where cores are enough, as the
-same clock must serve all lines of a figure.
+each job: iterations times (a job + averaging), as in the paper. Where cores are enough, clock.py
+tells what runs took, and these how far the simulation is from it.
 """
 
 from __future__ import annotations
