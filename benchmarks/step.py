@@ -6,7 +6,10 @@ All contenders train copies of one p-norm network on the same data. A round is 4
 update period of the online method.
 
 `products` is the limit: only the three matrix products of each layer (two for the first, whose
-input needs no derivative), into memory that is already there.
+input needs no derivative), into memory that is already there. `products, online` and `products,
+simple` are those with what each method adds to them, and nothing else (`benchmarks.arithmetic`):
+the limits of these formulas in this precision. `torch, no update` is torch's forward and backward
+pass alone: what the network costs before any optimizer.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.arithmetic import arithmetic_of
 from benchmarks.harness import (
     Benchmark,
     Findings,
@@ -42,7 +46,8 @@ NUM_STEPS_PER_ROUND = 4
 NUM_WARM_UP_ROUNDS = 3  # past the first 10 minibatches, on which the online method updates always
 NUM_WARM_UP_STEPS = NUM_WARM_UP_ROUNDS * NUM_STEPS_PER_ROUND
 LR = 1e-4
-SGD, PRODUCTS = "torch SGD", "products"
+SGD, PRODUCTS, NO_UPDATE = "torch SGD", "products", "torch, no update"
+LIMITS = {PRODUCTS: "none", "products, online": "online", "products, simple": "simple"}
 GOALS = {"none": Goal(1.10, of=PRODUCTS), "simple": Goal(1.30, of=SGD)}
 GOALS_OF_NETWORK = {
     "dnn2": {**GOALS, "online": Goal(1.00, of=SGD)},
@@ -62,22 +67,11 @@ def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor,
     return step
 
 
-def bare_products(model: nn.Module, minibatch: int) -> Step:
-    """Return the step's matrix products alone: outputs, input derivatives and weight gradients."""
-    weights = [layer.weight.detach() for layer in model.modules() if isinstance(layer, nn.Linear)]
-    inputs = [torch.randn(minibatch, weight.shape[1]) for weight in weights]
-    derivatives = [torch.randn(minibatch, weight.shape[0]) for weight in weights]
-    outputs = [torch.empty(minibatch, weight.shape[0]) for weight in weights]
-    input_derivatives = [torch.empty_like(y) for y in inputs]
-    gradients = [torch.empty_like(weight) for weight in weights]
-
+def forward_and_backward(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     def step() -> None:
-        for weight, y, output in zip(weights, inputs, outputs, strict=True):
-            torch.mm(y, weight.t(), out=output)
-        for layer in reversed(range(len(weights))):
-            if layer > 0:
-                torch.mm(derivatives[layer], weights[layer], out=input_derivatives[layer])
-            torch.mm(derivatives[layer].t(), inputs[layer], out=gradients[layer])
+        F.cross_entropy(model(x), y, reduction="sum").backward()
+        for parameter in model.parameters():
+            parameter.grad = None
 
     return step
 
@@ -89,8 +83,12 @@ def contenders(network: str, minibatch: int) -> dict[str, Step]:
     nn.init.normal_(original.output.weight, std=0.05, generator=generator)
     x = torch.randn(minibatch, config.num_inputs, generator=generator)
     y = torch.randint(config.num_outputs, (minibatch,), generator=generator)
-    steps: dict[str, Step] = {PRODUCTS: bare_products(original, minibatch)}
+    steps: dict[str, Step] = {
+        name: arithmetic_of(original, minibatch, method) for name, method in LIMITS.items()
+    }
     model: nn.Module = copy.deepcopy(original)
+    steps[NO_UPDATE] = forward_and_backward(model, x, y)
+    model = copy.deepcopy(original)
     steps[SGD] = training_step(model, torch.optim.SGD(model.parameters(), lr=LR), x, y)
     for name, method, fused in (
         ("none", "none", True),

@@ -52,7 +52,7 @@ class JobCounts(RunSettings):
     more_seeds: tuple[int, ...] = (2, 3)
     repeated_jobs: tuple[int, ...] = (16,)
     hidden: tuple[tuple[int, int], ...] = ((400, 80),) * 3
-    num_epochs: float = 2.0
+    num_epochs: float = 1.6
     timing_rounds: int = 7
 
     def __post_init__(self) -> None:
