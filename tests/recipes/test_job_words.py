@@ -35,9 +35,7 @@ def test_answer_has_errors_intervals_and_what_is_no_chance(report: Report) -> No
     answer = " ".join(report.answer.split())
     assert "in per cent of 1000 words" in answer
     assert "- SGD: 20.00 (1); 21.00 (2) - simple NG-SGD: 22.00 (1) - online NG-SGD: 23.00" in answer
-    assert (
-        "online NG-SGD with one job makes 21.0 to 25.0 % of errors in 95 % of the draws" in answer
-    )
+    assert "one job has 21.0 to 25.0 % of its words wrong in 95 % of the draws" in answer
     assert "- in at least 95 % of the draws by SGD, 1 job; simple NG-SGD, 1 job;" in answer
     assert (
         "- in at most 5 % of the draws by online NG-SGD, 2 jobs; online NG-SGD, 4 jobs." in answer

@@ -42,10 +42,10 @@ Word errors, in per cent of {_num_words(results)} words, of the final models wit
 
 {listed}
 
-When utterances are drawn again, online NG-SGD with one job makes
-{_interval(results.words(s.reference))} % of errors in 95 % of the draws; the widest of such
-intervals is {_widest(results)}. When they are drawn for two systems together, fewer errors than
-online NG-SGD with one job are made
+When utterances are drawn again, online NG-SGD with one job has
+{_interval(results.words(s.reference))} % of its words wrong in 95 % of the draws; the widest of
+such intervals is {_widest(results)}. When they are drawn for two systems together, fewer errors
+than online NG-SGD with one job are made
 
 - in at least {100 * SURE:.0f} % of the draws by {_titles(results, lambda p: p >= SURE)};
 - in at most {100 * (1 - SURE):.0f} % of the draws by {_titles(results, lambda p: p <= 1 - SURE)}.
