@@ -5,11 +5,11 @@
 All contenders train copies of one p-norm network on the same data. A round is 4 steps of each: one
 update period of the online method.
 
-`products` is the limit: only the three matrix products of each layer (two for the first, whose
-input needs no derivative), into memory that is already there. `products, online` and `products,
-simple` are those with what each method adds to them, and nothing else (`benchmarks.arithmetic`):
-the limits of these formulas in this precision. `torch, no update` is torch's forward and backward
-pass alone: what the network costs before any optimizer.
+`products` are only the three matrix products of each layer (two for the first, whose input needs no
+derivative), into memory that is already there. `products, online` and `products, simple` are those
+with what each method adds to them, and nothing else (`benchmarks.arithmetic`). They tell what is
+arithmetic and what is not; they are no bound, as a product can be done in better or worse blocks.
+`torch, no update` is torch's forward and backward pass alone: the network before any optimizer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NUM_WARM_UP_ROUNDS = 3  # past the first 10 minibatches, on which the online met
 NUM_WARM_UP_STEPS = NUM_WARM_UP_ROUNDS * NUM_STEPS_PER_ROUND
 LR = 1e-4
 SGD, PRODUCTS, NO_UPDATE = "torch SGD", "products", "torch, no update"
-LIMITS = {PRODUCTS: "none", "products, online": "online", "products, simple": "simple"}
+ARITHMETIC = {PRODUCTS: "none", "products, online": "online", "products, simple": "simple"}
 GOALS = {"none": Goal(1.10, of=PRODUCTS), "simple": Goal(1.30, of=SGD)}
 GOALS_OF_NETWORK = {
     "dnn2": {**GOALS, "online": Goal(1.00, of=SGD)},
@@ -84,7 +84,7 @@ def contenders(network: str, minibatch: int) -> dict[str, Step]:
     x = torch.randn(minibatch, config.num_inputs, generator=generator)
     y = torch.randint(config.num_outputs, (minibatch,), generator=generator)
     steps: dict[str, Step] = {
-        name: arithmetic_of(original, minibatch, method) for name, method in LIMITS.items()
+        name: arithmetic_of(original, minibatch, method) for name, method in ARITHMETIC.items()
     }
     model: nn.Module = copy.deepcopy(original)
     steps[NO_UPDATE] = forward_and_backward(model, x, y)

@@ -1,4 +1,4 @@
-"""The limits of a step's speed compute what the methods compute, apart from scales and norms."""
+"""The bare arithmetic of a step is that of the methods, apart from scales and norms."""
 
 from __future__ import annotations
 
