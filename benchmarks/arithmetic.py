@@ -1,10 +1,10 @@
 """The arithmetic that a training step cannot do without, and nothing else.
 
 Matrix products (and the decompositions of small matrices) of all linear layers of a network, on
-random numbers, into memory that is already there: no nonlinearity, no bias, no norm, no check, no
-change of a weight. It tells how much of a method's time is arithmetic. It is no bound: where a
-product is done in blocks that fit the cache, as `natgrad.optim` does it and as is done here in one
-case only, it takes less time.
+random numbers, into memory that is already there (but for inverses and eigenvectors): no
+nonlinearity, no bias, no norm, no check, no change of a weight. It tells how much of a method's
+time is arithmetic. It is no bound: where a product is done in blocks that fit the cache, as
+`natgrad.optim` does it and as is done here in one case only, it takes less time.
 
 Letters as in `natgrad.optim`: X (N, D_out) are the derivatives at a layer's output, Y (N, D_in) its
 inputs, W (D_out, D_in) its weights.

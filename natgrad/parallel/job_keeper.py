@@ -31,7 +31,7 @@ class JobKeeper:
         self._logs = logs
         self._num_fruitless = 0
         self._is_stopping = threading.Event()
-        self._is_replacing = threading.Lock()
+        self._replacing = threading.Lock()
         self.problem: str | None = None  # why no worker will come any more
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class JobKeeper:
     def stop(self) -> None:
         """Submit no more: what is being submitted now, is when this returns."""
         self._is_stopping.set()
-        with self._is_replacing:  # else a job might be left, of a cluster that is closed
+        with self._replacing:  # else a job might be left, of a cluster that is closed
             pass
 
     def _watch(self) -> None:
@@ -53,7 +53,7 @@ class JobKeeper:
                 continue
             pause = min(2 * pause, LAST_LOOK_SECONDS)
             live = self._manager.list_live_jobs()
-            with self._is_replacing:
+            with self._replacing:
                 if live is not None and not self._is_stopping.is_set():
                     self._replace_ended(live)
 
