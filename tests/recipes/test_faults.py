@@ -31,9 +31,10 @@ NUM_JOB_KILLS = 44
 NUM_DRIVER_KILLS = 8
 
 DRIVER = """
-import json, sys
+import json, signal, sys
 from natgrad.recipes.train import TrainConfig, train
 from natgrad.run.config import from_mapping
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background jobs
 train(from_mapping(TrainConfig, json.loads(sys.argv[1])))
 """
 
