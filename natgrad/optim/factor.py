@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from natgrad.optim.rows import block_memory, squared_frobenius_norm
+from natgrad.optim.product import times
+from natgrad.optim.rows import squared_frobenius_norm
 
 MAX_ETA = 0.9  # as in Kaldi: some of the past stays, however large the minibatch
 RELATIVE_FLOOR = 5e-4  # as in Kaldi: d and rho stay above this part of the largest sqrt(c)
@@ -139,14 +140,13 @@ def update(
     if unit < ABSOLUTE_FLOOR:  # zeros only, for a very long time: keep what was known
         return factor
     previous = (factor.d + factor.rho).mul_((1.0 - eta) / unit).unsqueeze(1)
-    Y = torch.mul(factor.R, previous, out=block_memory.matrix(X, rank, num_columns))
-    Y.addmm_(H.t(), X, alpha=weight_new / unit)
+    Y = times((H * (weight_new / unit)).t(), X).addcmul_(factor.R, previous)
     Z = (Y @ Y.t()).to("cpu", torch.float64)  # small: faster there than on an accelerator
     eigenvalues, U = torch.linalg.eigh(Z)  # in ascending order
     c_floor = max(((1.0 - eta) * factor.rho / unit) ** 2, MIN_EIGENVALUE)
     c = eigenvalues.clamp_min(c_floor)
     sqrt_c = c.sqrt()
-    R = (U / sqrt_c).flip(1).to(Y).t() @ Y
+    R = times((U / sqrt_c).flip(1).to(Y).t(), Y)
     amplified = (U.square_().t() @ Z.diagonal()).div_(c)
     if eigenvalues[0].item() < c_floor or amplified.max().item() > MAX_LOSS:
         R = orthonormalize(R)

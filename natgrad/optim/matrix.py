@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
 from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
 from natgrad.optim.online import OnlineFisher
+from natgrad.optim.product_sum import add_products_
 from natgrad.optim.refusal import bad_rows
-from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, add_product_
+from natgrad.optim.rows import NonFiniteError, PlainRows, Rows
 from natgrad.optim.simple import simple_rows
 
 METHODS = ("online", "simple", "none")
@@ -179,7 +179,8 @@ class WeightMatrix:
         dtype, device = X.X.dtype, X.X.device
         weight = torch.empty(self.weight.shape, dtype=dtype, device=device)
         grads = [torch.empty(bias.shape, dtype=dtype, device=device) for bias in biases]
-        add_product_(weight.flatten(1), grads, X, Y.hat(), scale=scale * Y.gamma, keep=False)
+        terms, scale = X.terms(Y.hat()), scale * X.gamma * Y.gamma
+        add_products_(weight.flatten(1), grads, terms, scale=scale, keep=False)
         return Gradient(
             weight.to(self.weight.dtype),
             {bias: grad.to(bias.dtype) for bias, grad in zip(biases, grads, strict=True)},
@@ -189,7 +190,8 @@ class WeightMatrix:
         parameters = [self.weight, *biases]
         if all(p.is_contiguous() and p.dtype == X.X.dtype for p in parameters):
             weight = self.weight if self.weight.dim() == 2 else self.weight.flatten(1)
-            add_product_(weight, biases, X, Y.hat(), scale=scale * Y.gamma, keep=True)
+            terms, scale = X.terms(Y.hat()), scale * X.gamma * Y.gamma
+            add_products_(weight, biases, terms, scale=scale)
         else:
             gradient = self._gradient(biases, X, Y, scale)
             self.weight.add_(gradient.weight)
@@ -266,7 +268,9 @@ def _stack(
     if len(calls) == 1 and len(biases) <= 1:  # nearly always
         X, Y, bias = calls[0]
         X, Y = X.to(dtype), Y.to(dtype)
-        return X, F.pad(Y, (0, 1), value=float(bias is biases[0])) if biases else Y
+        if biases:
+            Y = torch.cat([Y, Y.new_full((len(Y), 1), float(bias is biases[0]))], dim=1)
+        return X, Y
     X = torch.cat([call.X.to(dtype) for call in calls])
     Y = torch.cat([call.Y.to(dtype) for call in calls])
     used = torch.tensor([[float(call.bias is bias) for bias in biases] for call in calls])

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import math
 import threading
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from natgrad.optim.factor import FisherFactor, eta_of, start, update
-from natgrad.optim.rows import (
-    PlainRows,
-    Rows,
-    Term,
-    block_memory,
-    columns,
-    columns_of,
-    squared_frobenius_norm,
-)
+from natgrad.optim.product import linear
+from natgrad.optim.product_sum import Term
+from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
 
 NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first minibatches
 MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, it is taken from X_hat itself
@@ -35,7 +28,7 @@ class LowRankRows(Rows):
         self.X = X
         self.squared_norm = squared_norm
         self.R = factor.R
-        self.H = X @ factor.R.t()
+        self.H = linear(X, factor.R)
         self.V = self.H * e
         self._X_hat: Tensor | None = None  # where it had to be formed for its norm
         self.gamma = self._gamma()
@@ -60,15 +53,11 @@ class LowRankRows(Rows):
         each block of X - V R is formed when it is needed.
         """
         if self._X_hat is not None:
-            return [Term(columns_of(self._X_hat), Y)]
+            return [Term(self._X_hat, Y)]
         if Y.shape[1] < Y.shape[0]:
             minus_P = (self.V.t() @ Y).neg_()
-            return [Term(columns_of(self.X), Y), Term(partial(columns, self.R), minus_P)]
-        return [Term(self._block, Y)]
-
-    def _block(self, begin: int, end: int) -> Tensor:
-        X, R = columns(self.X, begin, end), columns(self.R, begin, end)
-        return torch.addmm(X, self.V, R, alpha=-1.0, out=block_memory.matrix(X, *X.shape))
+            return [Term(self.X, Y), Term(self.R, minus_P)]
+        return [Term(self.X, Y, less=(self.V, self.R))]
 
     def hat(self) -> Tensor:
         """Return X_hat."""

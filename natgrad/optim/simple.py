@@ -21,13 +21,9 @@ import math
 import torch
 from torch import Tensor
 
-from natgrad.optim.rows import (
-    PlainRows,
-    Rows,
-    Term,
-    columns_of,
-    squared_frobenius_norm,
-)
+from natgrad.optim.product import linear, times
+from natgrad.optim.product_sum import Term
+from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
 
 GRAM_STRIP = 64  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 3e4  # how much round-off may be amplified before the computation goes to float64
@@ -87,7 +83,7 @@ def simple_rows(X: Tensor, alpha: float) -> Rows:
 def _in_column_space(X: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Return Q = X (I + X^T X / (beta (N-1)))^-1 and 1/b; cost about 3 N D^2 + O(D^3)."""
     unit = beta * (X.shape[0] - 1)
-    Q = X @ _inverse_plus_identity(lower_gram(X.t()), 1.0 / unit)
+    Q = times(X, _inverse_plus_identity(lower_gram(X.t()), 1.0 / unit))
     return Q, 1.0 - torch.linalg.vecdot(X, Q) / unit
 
 
@@ -100,10 +96,11 @@ def _inverse_plus_identity(lower: Tensor, scale: float) -> Tensor:
 def lower_gram(X: Tensor) -> Tensor:
     """Return X X^T (N, N), of which only the lower triangle is meant to be read."""
     num_rows = X.shape[0]
+    X = X.contiguous()
     gram = X.new_zeros(num_rows, num_rows)
     for begin in range(0, num_rows, GRAM_STRIP):
         end = min(begin + GRAM_STRIP, num_rows)
-        torch.mm(X[begin:], X[begin:end].t(), out=gram[begin:, begin:end])
+        gram[begin:, begin:end] = linear(X[begin:], X[begin:end])
     return gram
 
 
@@ -120,7 +117,7 @@ class _MixedRows(Rows):
         self._X_hat: Tensor | None = None
         if float(difference.mean()) < MIN_DIFFERENCE:
             # All samples alike, or alpha huge: the difference has no digits left.
-            self._X_hat = (self.M @ X).mul_(self.b.unsqueeze(1))
+            self._X_hat = times(self.M, X).mul_(self.b.unsqueeze(1))
             squared_norms = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
         else:
             squared_norms = difference.clamp_min_(0.0).mul_(unit).mul_(self.b.square())
@@ -130,7 +127,7 @@ class _MixedRows(Rows):
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y = X^T (M diag(b) Y)."""
-        return [Term(columns_of(self.X), self.M @ (Y * self.b.unsqueeze(1)))]
+        return [Term(self.X, times(self.M, Y * self.b.unsqueeze(1)))]
 
     def squared_row_norms(self) -> Tensor:
         """Return ||x_bar_i||^2."""
@@ -140,7 +137,7 @@ class _MixedRows(Rows):
         """Return X_hat."""
         if self._X_hat is not None:
             return self._X_hat
-        return (self.M @ self.X).mul_(self.b.unsqueeze(1))
+        return times(self.M, self.X).mul_(self.b.unsqueeze(1))
 
 
 class _DenseRows(Rows):
@@ -155,7 +152,7 @@ class _DenseRows(Rows):
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return the one term X_hat^T Y."""
-        return [Term(columns_of(self.X_hat), Y)]
+        return [Term(self.X_hat, Y)]
 
     def hat(self) -> Tensor:
         """Return X_hat."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.grad import conv1d_input, conv2d_input
 
 from natgrad.optim.matrix import WeightMatrix, accumulate_grad
+from natgrad.optim.product import linear, times
 
 _taps: weakref.WeakKeyDictionary[nn.Module, weakref.ref[WeightMatrix]]
 _taps = weakref.WeakKeyDictionary()
@@ -131,7 +132,7 @@ class _TappedLinear(torch.autograd.Function):
     ) -> Tensor:
         ctx.matrix, ctx.call = matrix, matrix.open_call(bias)
         ctx.save_for_backward(input, weight)
-        return F.linear(input, weight, bias)
+        return linear(input, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
@@ -139,7 +140,7 @@ class _TappedLinear(torch.autograd.Function):
         input, weight = ctx.saved_tensors
         grad_input = None
         if ctx.needs_input_grad[0]:
-            grad_input = grad_output @ weight.to(grad_output.dtype)
+            grad_input = times(grad_output, weight.to(grad_output.dtype))
         X = grad_output.reshape(-1, weight.shape[0]).contiguous()
         Y = input.reshape(-1, weight.shape[1])
         return grad_input, *_collect(ctx, X, Y), None

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from natgrad.optim import OnlineFisher, precondition_simple
+from natgrad.optim import OnlineFisher, precondition_simple, product
 from natgrad.optim.factor import FisherFactor, eta_of, update
 from natgrad.optim.online import LowRankRows
 from natgrad.optim.rows import squared_frobenius_norm
@@ -144,6 +144,15 @@ def steps(case: str, version: str) -> Iterator[Step]:
 
 ONLINE_CASES = [(case, "nnet2") for case in CASES if case not in WITHOUT_STATE]
 ONLINE_CASES.append(("i_N128_D64_R20", "nnet3"))
+
+
+@pytest.fixture(autouse=True, params=["products by size", "all products by oneDNN"])
+def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most cases are too small for oneDNN, which sums in another order than the BLAS."""
+    if request.param == "all products by oneDNN":
+        if product._onednn is None:
+            pytest.skip("this torch has no oneDNN")
+        monkeypatch.setattr(product, "MIN_RESULT_ELEMENTS", 1)
 
 
 def test_all_cases_are_here() -> None:

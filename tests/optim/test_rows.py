@@ -2,19 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
-from natgrad.optim import rows as rows_module
+from natgrad.optim import product_sum
 from natgrad.optim.factor import start
 from natgrad.optim.online import LowRankRows
-from natgrad.optim.rows import (
-    NonFiniteError,
-    PlainRows,
-    Rows,
-    Term,
-    add_product_,
-    squared_frobenius_norm,
-)
+from natgrad.optim.product_sum import add_products_
+from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, squared_frobenius_norm
 from natgrad.optim.simple import simple_rows
 from tests.optim.samples import minibatch, relative_error
 
@@ -32,101 +25,20 @@ def make_rows(method: str, num_columns: int = 17, dtype: torch.dtype = torch.flo
     return simple_rows(X, 4.0)
 
 
-def make_target(rows: Rows, num_biases: int, fill: float) -> tuple[Tensor, list[Tensor], Tensor]:
-    num_rows, num_columns = rows.X.shape
-    Y = minibatch("iid", num_rows, 6 + num_biases, seed=3).to(rows.X.dtype)
-    weight = torch.full((num_columns, 6), fill, dtype=rows.X.dtype)
-    return weight, [weight[:, 0].clone() for _ in range(num_biases)], Y
-
-
-@pytest.fixture(params=["one block", "many blocks"])
-def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "many blocks":
-        monkeypatch.setattr(rows_module, "BLOCK_ELEMENTS", 40)
-        monkeypatch.setattr(rows_module, "MIN_BLOCK_COLUMNS", 3)
-    return str(request.param)
-
-
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("num_biases", [0, 1, 2])
-@pytest.mark.parametrize("method", METHODS)
-def test_add_product_equals_the_plain_product(method: str, num_biases: int, keep: bool) -> None:
-    rows = make_rows(method)
-    # Garbage in the memory must not matter where nothing of it is kept.
-    weight, biases, Y = make_target(rows, num_biases, fill=1.5 if keep else float("nan"))
-    add_product_(weight, biases, rows, Y, scale=-0.3, keep=keep)
-    expected = -0.3 * rows.dense().T @ Y + (1.5 if keep else 0.0)
-    torch.testing.assert_close(weight, expected[:, :6], rtol=1e-12, atol=1e-12)
-    for column, bias in enumerate(biases, start=6):
-        torch.testing.assert_close(bias, expected[:, column], rtol=1e-12, atol=1e-12)
-
-
+@pytest.mark.parametrize("max_whole_elements", [0, 2**20])
 @pytest.mark.parametrize("num_outputs", [4, 200])
 @pytest.mark.parametrize("method", METHODS)
-def test_blocks_of_all_sizes_are_the_product_with_the_dense_rows(
-    method: str, num_outputs: int
+def test_terms_are_the_product_with_the_dense_rows(
+    method: str, num_outputs: int, max_whole_elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is formed on the way is in memory that all blocks of all rows share."""
+    monkeypatch.setattr(product_sum, "MAX_WHOLE_ELEMENTS", max_whole_elements)
     for rows in (make_rows(method, 17), make_rows(method, 150), make_rows(method, 17)):
         num_rows, num_columns = rows.X.shape
         Y = minibatch("iid", num_rows, num_outputs, seed=5)
-        expected = rows.dense().T @ Y
-        terms = rows.terms(Y)
-        for begin, end in ((num_columns - 2, num_columns), (0, num_columns), (3, 5)):
-            product = sum(left(begin, end).T @ right for left, right in terms)
-            torch.testing.assert_close(
-                rows.gamma * product, expected[begin:end], rtol=1e-12, atol=1e-12
-            )
-
-
-def test_no_rows_add_nothing() -> None:
-    for keep, expected in ((True, 1.5), (False, 0.0)):
-        weight, bias = torch.full((4, 3), 1.5), torch.full((4,), 1.5)
-        rows = PlainRows(torch.zeros(0, 4))
-        add_product_(weight, [bias], rows, torch.zeros(0, 4), scale=1.0, keep=keep)
-        assert torch.equal(weight, torch.full((4, 3), expected))
-        assert torch.equal(bias, torch.full((4,), expected))
-
-
-def blocks_seen(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    seen: list[tuple[int, int]] = []
-    original = rows.terms
-
-    def terms(Y: Tensor) -> list[Term]:
-        (left, right), *others = original(Y)
-
-        def first(begin: int, end: int) -> Tensor:
-            seen.append((begin, end))
-            return left(begin, end)
-
-        return [Term(first, right), *others]
-
-    monkeypatch.setattr(rows, "terms", terms)
-    return seen
-
-
-def test_many_blocks_are_really_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "BLOCK_ELEMENTS", 40)
-    monkeypatch.setattr(rows_module, "MIN_BLOCK_COLUMNS", 3)
-    rows = make_rows("low rank")
-    seen = blocks_seen(rows, monkeypatch)
-    weight, biases, Y = make_target(rows, 1, fill=0.0)
-    add_product_(weight, biases, rows, Y, scale=1.0, keep=True)
-    assert seen == [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15), (15, 17)]
-
-
-@pytest.mark.parametrize(("num_rows", "num_inputs"), [(10, 1), (2, 10)])
-def test_neither_a_block_nor_its_product_outgrows_the_cache(
-    num_rows: int, num_inputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows_module, "BLOCK_ELEMENTS", 100)
-    monkeypatch.setattr(rows_module, "MIN_BLOCK_COLUMNS", 1)
-    rows = PlainRows(torch.ones(num_rows, 25))
-    seen = blocks_seen(rows, monkeypatch)
-    Y = torch.ones(num_rows, num_inputs)
-    add_product_(torch.zeros(25, num_inputs), [], rows, Y, scale=1.0, keep=True)
-    assert seen == [(0, 10), (10, 20), (20, 25)]
+        product = torch.empty(num_columns, num_outputs, dtype=Y.dtype)
+        add_products_(product, [], rows.terms(Y), scale=rows.gamma, keep=False)
+        torch.testing.assert_close(product, rows.dense().T @ Y, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS)

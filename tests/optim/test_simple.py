@@ -130,7 +130,7 @@ def test_products_with_the_rows_do_not_need_the_rows(N: int, D: int, dtype: torc
     X = minibatch("correlated", N, D, seed=0).to(dtype)
     Y = minibatch("iid", N, 7, seed=1).to(dtype)
     rows = simple_rows(X, 4.0)
-    product = torch.as_tensor(sum(left(0, D).T @ right for left, right in rows.terms(Y)))
+    product = torch.as_tensor(sum(left.T @ right for left, right, _ in rows.terms(Y)))
     assert relative_error(rows.gamma * product, rows.dense().T @ Y) < (
         1e-12 if dtype == torch.float64 else 2e-6
     )

@@ -1,0 +1,211 @@
+"""Products by oneDNN: where they are used, and that they are products."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from natgrad.optim import NGSGD, product
+from natgrad.optim.product import MIN_RESULT_ELEMENTS, linear, times
+from tests.optim.samples import relative_error
+
+needs_onednn = pytest.mark.skipif(product._onednn is None, reason="this torch has no oneDNN")
+
+
+def matrix(num_rows: int, num_columns: int, seed: int = 0, *, layout: str = "rows") -> Tensor:
+    """A matrix whose rows, or columns, are next to each other in memory, or neither."""
+    generator = torch.Generator().manual_seed(seed)
+    if layout == "columns":
+        return torch.randn(num_columns, num_rows, generator=generator).t()
+    if layout == "gaps":
+        return torch.randn(num_rows, num_columns + 3, generator=generator)[:, :num_columns]
+    return torch.randn(num_rows, num_columns, generator=generator)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """The shapes of the results of oneDNN."""
+    shapes: list[torch.Size] = []
+    original: Callable[..., Tensor] | None = product._onednn
+    assert original is not None
+
+    def onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        result = original(input, weight, bias)
+        shapes.append(result.shape)
+        return result
+
+    monkeypatch.setattr(product, "_onednn", onednn)
+    return shapes
+
+
+@given(
+    num_rows=st.integers(1, 300),
+    num_columns=st.integers(1, 300),
+    num_summed=st.integers(0, 400),
+    layouts=st.tuples(*[st.sampled_from(["rows", "columns", "gaps"])] * 2),
+    has_bias=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_products_are_those_of_float64(
+    num_rows: int, num_columns: int, num_summed: int, layouts: tuple[str, str], has_bias: bool
+) -> None:
+    A = matrix(num_rows, num_summed, 1, layout=layouts[0])
+    B = matrix(num_columns, num_summed, 2, layout=layouts[1])
+    bias = matrix(1, num_columns, 3)[0] if has_bias else None
+    expected = A.double() @ B.double().t() + (bias.double() if bias is not None else 0.0)
+    # Of numbers that cancel, little is left but round-off: it is small beside what was summed.
+    summed = A.double().abs() @ B.double().abs().t() + 1.0
+    for result in (linear(A, B, bias), *([] if has_bias else [times(A, B.t())])):
+        assert result.shape == (num_rows, num_columns)
+        assert float(((result - expected).abs() / summed).max()) < 1e-6
+
+
+def test_input_may_have_any_number_of_leading_dimensions() -> None:
+    A, B = torch.randn(4, 40, 30), torch.randn(200, 30)
+    result = linear(A, B)
+    assert result.shape == (4, 40, 200)
+    assert relative_error(result, A.double() @ B.double().t()) < 1e-6
+
+
+@needs_onednn
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_large_products_of_float32_go_to_onednn(layout: str, seen: list[torch.Size]) -> None:
+    linear(torch.ones(128, 10), matrix(MIN_RESULT_ELEMENTS // 128, 10, layout=layout))
+    assert seen == [(128, MIN_RESULT_ELEMENTS // 128)]
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("A", "B"),
+    [
+        (matrix(128, 10), matrix(MIN_RESULT_ELEMENTS // 128 - 1, 10)),
+        (matrix(128, 10).double(), matrix(500, 10).double()),
+        (matrix(128, 10).bfloat16(), matrix(500, 10).bfloat16()),
+        (matrix(128, 10), matrix(500, 10, layout="gaps")),
+        (matrix(128, 0), matrix(500, 0)),
+    ],
+    ids=["small", "float64", "bfloat16", "with gaps", "empty"],
+)
+def test_other_products_go_to_the_blas(A: Tensor, B: Tensor, seen: list[torch.Size]) -> None:
+    assert torch.equal(linear(A, B), torch.nn.functional.linear(A, B))
+    assert seen == []
+
+
+@needs_onednn
+def test_torchs_own_switch_turns_onednn_off(seen: list[torch.Size]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of TF32, whatever is switched
+        with torch.backends.mkldnn.flags(enabled=False):
+            linear(torch.ones(128, 10), torch.ones(500, 10))
+    assert seen == []
+    linear(torch.ones(128, 10), torch.ones(500, 10))
+    assert seen == [(128, 500)]
+
+
+@needs_onednn
+def test_what_is_not_finite_stays_so() -> None:
+    A, B = torch.zeros(128, 10), torch.ones(500, 10)
+    A[3, 4], B[7, 8] = float("nan"), float("inf")
+    is_finite = linear(A, B).isfinite()
+    assert not is_finite[3].any()
+    assert not is_finite[:, 7].any()
+    assert is_finite.sum() == 127 * 499
+
+
+@needs_onednn
+def test_the_same_product_gives_the_same_bits() -> None:
+    A, B = matrix(200, 3000, 1), matrix(300, 3000, 2)
+    assert torch.equal(linear(A, B), linear(A, B))
+
+
+@needs_onednn
+def test_threads_may_multiply_at_the_same_time() -> None:
+    pairs = [(matrix(130, 700, seed), matrix(300, 700, seed + 100)) for seed in range(4)]
+    expected = [linear(A, B) for A, B in pairs]
+
+    def multiply(number: int) -> bool:
+        A, B = pairs[number % len(pairs)]
+        return torch.equal(linear(A, B), expected[number % len(pairs)])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(multiply, range(200)))
+
+
+def refuse(*arguments: object) -> Tensor:
+    raise TypeError("expected 7 arguments")
+
+
+def add_instead(input: Tensor, weight: Tensor, *arguments: object) -> Tensor:
+    return input[:, :2] + weight[:, :2]
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("operator", "problem"),
+    [(refuse, "expected 7 arguments"), (add_instead, "its result is another")],
+)
+def test_a_torch_whose_operator_is_another_is_said_to_be_slower(
+    operator: Callable[..., Tensor], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = SimpleNamespace(default=operator)
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", changed)
+    with pytest.warns(UserWarning, match=f"not as NGSGD calls it.*{problem}"):
+        assert product._find_onednn() is None
+
+
+class Special(Tensor):
+    """A tensor with products of its own."""
+
+
+@needs_onednn
+def test_products_of_special_tensors_are_left_to_torch(seen: list[torch.Size]) -> None:
+    A, B = matrix(128, 10).as_subclass(Special), torch.nn.Parameter(matrix(500, 10))
+    with torch.no_grad():
+        assert isinstance(linear(A, B), Special)
+        assert seen == []
+        linear(A.as_subclass(Tensor), B)
+    assert seen == [(128, 500)]
+
+
+def test_without_onednn_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert product._find_onednn() is None
+
+
+def train(method: str, fused: bool) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(90, 1200), torch.nn.Tanh(), torch.nn.Linear(1200, 1000)
+    )
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.03, generator=generator)
+    optimizer = NGSGD(model, lr=0.01, method=method, fused=fused)
+    for _ in range(3):
+        x = torch.randn(40, 90, generator=generator)
+        y = torch.randint(1000, (40,), generator=generator)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+@needs_onednn
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("method", ["online", "simple", "none"])
+def test_training_is_the_same_by_either_library(
+    method: str, fused: bool, seen: list[torch.Size], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_onednn = train(method, fused)
+    # Outputs and derivatives at the inputs of both layers, and blocks of the large weights.
+    assert {(40, 1200), (40, 1000), (334, 1200)} <= set(seen)
+    monkeypatch.setattr(product, "_onednn", None)
+    for found, expected in zip(by_onednn, train(method, fused), strict=True):
+        assert relative_error(found, expected) < 1e-5
