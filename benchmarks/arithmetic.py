@@ -1,10 +1,10 @@
 """The arithmetic that a training step cannot do without, and nothing else.
 
 Matrix products (and the decompositions of small matrices) of all linear layers of a network, on
-random numbers, into memory that is already there (but for inverses and eigenvectors): no
-nonlinearity, no bias, no norm, no check, no change of a weight. It tells how much of a method's
-time is arithmetic. It is no bound: where a product is done in blocks that fit the cache, as
-`natgrad.optim` does it and as is done here in one case only, it takes less time.
+random numbers: no nonlinearity, no bias, no norm, no check, no change of a weight. It tells how
+much of a method's time is arithmetic. Products are done as in `natgrad.optim`, by the faster
+library and in blocks that fit the cache; "torch" does those of SGD plainly, with `torch.mm`, into
+memory that is already there.
 
 Letters as in `natgrad.optim`: X (N, D_out) are the derivatives at a layer's output, Y (N, D_in) its
 inputs, W (D_out, D_in) its weights.
@@ -22,7 +22,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from natgrad.optim.rows import BLOCK_ELEMENTS
+from natgrad.optim.product import linear, times
+from natgrad.optim.product_sum import Term, add_products_
 from natgrad.optim.simple import lower_gram
 
 __all__ = ["METHODS", "arithmetic_of"]
@@ -44,63 +45,85 @@ class Layer(ABC):
         self.W = weight
         self.X = torch.randn(minibatch, num_outputs)
         self.Y = torch.randn(minibatch, num_inputs)
-        self._output = torch.empty_like(self.X)
-        self._input_derivative = torch.empty_like(self.Y)
         self.gradient = torch.empty_like(weight)
 
-    def forward(self) -> None:
-        """Compute the outputs."""
-        torch.mm(self.Y, self.W.t(), out=self._output)
+    @abstractmethod
+    def compute_outputs(self) -> None:
+        """Compute Y W^T."""
 
-    def backward(self, is_first: bool) -> None:
-        """Compute the gradient and, but for the first layer, the derivatives at the inputs."""
-        if not is_first:
-            torch.mm(self.X, self.W, out=self._input_derivative)
-        self.compute_gradient()
+    @abstractmethod
+    def compute_input_derivatives(self) -> None:
+        """Compute X W."""
 
     @abstractmethod
     def compute_gradient(self) -> None:
         """Compute the gradient."""
 
 
-class PlainLayer(Layer):
-    """SGD: X^T Y."""
+class TorchLayer(Layer):
+    """SGD: X^T Y, by torch's product."""
+
+    def __init__(self, weight: Tensor, minibatch: int) -> None:
+        super().__init__(weight, minibatch)
+        self._outputs = torch.empty_like(self.X)
+        self._input_derivatives = torch.empty_like(self.Y)
+
+    def compute_outputs(self) -> None:
+        """Compute Y W^T."""
+        torch.mm(self.Y, self.W.t(), out=self._outputs)
+
+    def compute_input_derivatives(self) -> None:
+        """Compute X W."""
+        torch.mm(self.X, self.W, out=self._input_derivatives)
 
     def compute_gradient(self) -> None:
         """Compute the gradient."""
         torch.mm(self.X.t(), self.Y, out=self.gradient)
 
 
-class OnlineLayer(Layer):
+class FastLayer(Layer):
+    """Products as in `natgrad.optim`."""
+
+    def compute_outputs(self) -> None:
+        """Compute Y W^T."""
+        linear(self.Y, self.W)
+
+    def compute_input_derivatives(self) -> None:
+        """Compute X W."""
+        times(self.X, self.W)
+
+    def put_gradient(self, *terms: Term) -> None:
+        """Let the gradient be the sum of the terms."""
+        add_products_(self.gradient, [], terms, keep=False)
+
+
+class PlainLayer(FastLayer):
+    """SGD: X^T Y."""
+
+    def compute_gradient(self) -> None:
+        """Compute the gradient."""
+        self.put_gradient(Term(self.X, self.Y))
+
+
+class OnlineLayer(FastLayer):
     """The online method: both sides lose a part of what is in the directions of their R."""
 
     def __init__(self, weight: Tensor, minibatch: int) -> None:
         super().__init__(weight, minibatch)
         self.outputs = _Factor(self.X, RANK_OUT)
         self.inputs = _Factor(self.Y, RANK_IN)
-        self._Y_hat = torch.empty_like(self.Y)
-        self._P = torch.empty(len(self.outputs.R), weight.shape[1])
-        self._block_columns = max(1, BLOCK_ELEMENTS // max(minibatch, weight.shape[1]))
-        self._block = torch.empty(minibatch * min(weight.shape[0], self._block_columns))
         self._num_minibatches = 0
 
     def compute_gradient(self) -> None:
         """Compute the gradient, in whichever way is less arithmetic; update R when it is time."""
         self.outputs.project()
         self.inputs.project()
-        R, H = self.outputs.R, self.outputs.H
-        torch.addmm(self.Y, self.inputs.H, self.inputs.R, alpha=-REMOVED, out=self._Y_hat)
-        if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat - R^T (H^T Y_hat)
-            torch.mm(H.t(), self._Y_hat, out=self._P)
-            torch.mm(self.X.t(), self._Y_hat, out=self.gradient)
-            self.gradient.addmm_(R.t(), self._P, alpha=-REMOVED)
-        else:  # (X - H R)^T Y_hat, so many columns of X at a time as the cache holds
-            for begin in range(0, self.X.shape[1], self._block_columns):
-                some = slice(begin, begin + self._block_columns)
-                X = self.X[:, some]
-                X_hat = self._block[: X.numel()].view(X.shape)
-                torch.addmm(X, H, R[:, some], alpha=-REMOVED, out=X_hat)
-                torch.mm(X_hat.t(), self._Y_hat, out=self.gradient[some])
+        R, V = self.outputs.R, REMOVED * self.outputs.H
+        Y_hat = torch.addmm(self.Y, self.inputs.H, self.inputs.R, alpha=-REMOVED)
+        if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat - R^T (V^T Y_hat)
+            self.put_gradient(Term(self.X, Y_hat), Term(R, -times(V.t(), Y_hat)))
+        else:  # (X - V R)^T Y_hat
+            self.put_gradient(Term(self.X, Y_hat, less=(V, R)))
         if self._num_minibatches % UPDATE_PERIOD == 0:
             self.outputs.update()
             self.inputs.update()
@@ -111,41 +134,41 @@ class _Factor:
     """The Fisher factor of one side; it stays as it is, as what an update gives is not used."""
 
     def __init__(self, X: Tensor, rank: int) -> None:
-        num_rows, num_columns = X.shape
-        rank = min(rank, num_columns - 1)
+        num_columns = X.shape[1]
+        directions = torch.randn(num_columns, min(rank, num_columns - 1))
         self.X = X
-        self.R = torch.linalg.qr(torch.randn(num_columns, rank)).Q.t().contiguous()
-        self.H = X.new_empty(num_rows, rank)
-        self._Y = X.new_empty(rank, num_columns)
-        self._Z = X.new_empty(rank, rank)
-        self._next = X.new_empty(rank, num_columns)
+        self.R = torch.linalg.qr(directions).Q.t().contiguous()
+        self.H = X @ self.R.t()
 
     def project(self) -> None:
         """H = X R^T."""
-        torch.mm(self.X, self.R.t(), out=self.H)
+        self.H = linear(self.X, self.R)
 
     def update(self) -> None:
         """Y = H^T X, Z = Y Y^T = U diag(c) U^T, R' = U^T Y."""
-        torch.mm(self.H.t(), self.X, out=self._Y)
-        torch.mm(self._Y, self._Y.t(), out=self._Z)
-        _, U = torch.linalg.eigh(self._Z.double())
-        torch.mm(U.t().to(self._Y.dtype), self._Y, out=self._next)
+        Y = times(self.H.t(), self.X)
+        _, U = torch.linalg.eigh((Y @ Y.t()).double())
+        times(U.t().to(Y.dtype), Y)
 
 
-class SimpleLayer(Layer):
+class SimpleLayer(FastLayer):
     """The simple method: both sides are multiplied by the inverse of a matrix of their own."""
 
     def compute_gradient(self) -> None:
         """Compute the gradient, with the inverse in row space or column space."""
-        Y = _inverse(self.Y) @ self.Y if _is_wide(self.Y) else self.Y @ _inverse(self.Y.t())
+        Y = _mixed(self.Y)
         if _is_wide(self.X):
-            torch.mm(self.X.t(), _inverse(self.X) @ Y, out=self.gradient)
+            self.put_gradient(Term(self.X, times(_inverse(self.X), Y)))
         else:
-            torch.mm(_inverse(self.X.t()), self.X.t() @ Y, out=self.gradient)
+            self.put_gradient(Term(_mixed(self.X), Y))
 
 
 def _is_wide(X: Tensor) -> bool:
     return X.shape[0] <= X.shape[1]
+
+
+def _mixed(X: Tensor) -> Tensor:
+    return times(_inverse(X), X) if _is_wide(X) else times(X, _inverse(X.t()))
 
 
 def _inverse(X: Tensor) -> Tensor:
@@ -156,6 +179,7 @@ def _inverse(X: Tensor) -> Tensor:
 
 
 METHODS: dict[str, type[Layer]] = {
+    "torch": TorchLayer,
     "none": PlainLayer,
     "online": OnlineLayer,
     "simple": SimpleLayer,
@@ -169,8 +193,10 @@ def arithmetic_of(model: nn.Module, minibatch: int, method: str) -> Callable[[],
 
     def step() -> None:
         for layer in layers:
-            layer.forward()
-        for number in reversed(range(len(layers))):
-            layers[number].backward(is_first=number == 0)
+            layer.compute_outputs()
+        for layer in reversed(layers):
+            if layer is not layers[0]:
+                layer.compute_input_derivatives()
+            layer.compute_gradient()
 
     return step

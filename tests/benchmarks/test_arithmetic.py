@@ -16,7 +16,7 @@ from benchmarks.arithmetic import (
 )
 
 # (D_out, D_in, N): fewer rows than columns, more than inputs, more than both; many blocks.
-SHAPES = [(90, 30, 16), (90, 30, 50), (40, 30, 60), (9000, 40, 32)]
+SHAPES = [(90, 30, 16), (90, 30, 50), (40, 30, 60), (9000, 120, 32), (9000, 120, 150)]
 
 
 def made(method: str, num_outputs: int, num_inputs: int, minibatch: int) -> Layer:
@@ -50,27 +50,26 @@ def test_products_of_the_simple_method_are_its_gradient(shape: tuple[int, int, i
     torch.testing.assert_close(layer.gradient, expected, rtol=1e-4, atol=1e-3)
 
 
-def test_products_of_sgd_are_the_gradient() -> None:
-    layer = made("none", *SHAPES[0])
+@pytest.mark.parametrize("method", ["torch", "none"])
+def test_products_of_sgd_are_the_gradient(method: str) -> None:
+    layer = made(method, *SHAPES[0])
     torch.testing.assert_close(layer.gradient, layer.X.t() @ layer.Y)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_arithmetic_is_of_all_linear_layers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[str, tuple[int, ...]]] = []
+    for what in ("compute_outputs", "compute_input_derivatives", "compute_gradient"):
 
-    def forward(layer: Layer) -> None:
-        done.append(("forward", tuple(layer.W.shape)))
+        def note(layer: Layer, what: str = what) -> None:
+            done.append((what, tuple(layer.W.shape)))
 
-    def backward(layer: Layer, is_first: bool) -> None:
-        done.append(("backward, first" if is_first else "backward", tuple(layer.W.shape)))
-
-    monkeypatch.setattr(Layer, "forward", forward)
-    monkeypatch.setattr(Layer, "backward", backward)
+        monkeypatch.setattr(METHODS[method], what, note)
     arithmetic_of(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 5)), 8, method)()
     assert done == [
-        ("forward", (4, 3)),
-        ("forward", (5, 4)),
-        ("backward", (5, 4)),
-        ("backward, first", (4, 3)),
+        ("compute_outputs", (4, 3)),
+        ("compute_outputs", (5, 4)),
+        ("compute_input_derivatives", (5, 4)),
+        ("compute_gradient", (5, 4)),
+        ("compute_gradient", (4, 3)),  # the first: nothing needs the derivatives at its inputs
     ]
