@@ -134,7 +134,8 @@ class WeightMatrix:
         except NonFiniteError:
             self.learned.restore(before)
             # The first that is met: from there, bad values spread to all that follow.
-            self.shared.refused = self.shared.refused or bad_rows(self.name, X, Y)
+            inputs = Y[:, : self.weight[0].numel()]  # without the columns of ones
+            self.shared.refused = self.shared.refused or bad_rows(self.name, X, inputs)
             if self.shared.fused:
                 return None
             X_bar, Y_bar = PlainRows(X, 0.0), PlainRows(Y, 0.0)
