@@ -93,8 +93,9 @@ def test_quick_run_writes_what_can_be_shown(
 def test_step_times_every_contender(quick: QuickRuns) -> None:
     table = quick("step").table("tiny, minibatch 8, 1 thread")
     bare = ["products, torch", "products", "products, online", "products, simple"]
-    trained = ["torch, no update", "torch SGD", "none", "online", "simple", "online, .grad"]
-    assert names(table) == [*bare, *trained]
+    torch_own = ["torch, no update", "torch SGD"]
+    trained = ["none", "online", "simple", "online, .grad", "online, rank 20"]
+    assert names(table) == [*bare, *torch_own, *trained]
     assert table.references == ("torch SGD", "products")
     assert all(value > 0.0 for row in table.rows for value in row.values)
 
