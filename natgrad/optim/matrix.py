@@ -180,8 +180,7 @@ class WeightMatrix:
         dtype, device = X.X.dtype, X.X.device
         weight = torch.empty(self.weight.shape, dtype=dtype, device=device)
         grads = [torch.empty(bias.shape, dtype=dtype, device=device) for bias in biases]
-        terms, scale = X.terms(Y.hat()), scale * X.gamma * Y.gamma
-        add_products_(weight.flatten(1), grads, terms, scale=scale, keep=False)
+        _add_product_(weight.flatten(1), grads, X, Y, scale, keep=False)
         return Gradient(
             weight.to(self.weight.dtype),
             {bias: grad.to(bias.dtype) for bias, grad in zip(biases, grads, strict=True)},
@@ -191,8 +190,7 @@ class WeightMatrix:
         parameters = [self.weight, *biases]
         if all(p.is_contiguous() and p.dtype == X.X.dtype for p in parameters):
             weight = self.weight if self.weight.dim() == 2 else self.weight.flatten(1)
-            terms, scale = X.terms(Y.hat()), scale * X.gamma * Y.gamma
-            add_products_(weight, biases, terms, scale=scale)
+            _add_product_(weight, biases, X, Y, scale, keep=True)
         else:
             gradient = self._gradient(biases, X, Y, scale)
             self.weight.add_(gradient.weight)
@@ -253,6 +251,14 @@ class WeightMatrix:
             {k: v.to(like, copy=True) if isinstance(v, Tensor) else v for k, v in state.items()}
         )
         return fisher
+
+
+def _add_product_(
+    weight: Tensor, biases: Sequence[Tensor], X: Rows, Y: Rows, scale: float, keep: bool
+) -> None:
+    """Set [weight biases] to keep * [weight biases] + scale X_bar^T Y_bar, in place."""
+    terms = X.terms(Y.hat())
+    add_products_(weight, biases, terms, scale=scale * X.gamma * Y.gamma, keep=keep)
 
 
 def _compute_dtype(weight: Tensor) -> torch.dtype:
