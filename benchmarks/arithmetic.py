@@ -22,7 +22,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from natgrad.optim.product import linear, times
+from natgrad.optim.product import add_times, linear, times
 from natgrad.optim.product_sum import Term, add_products_
 from natgrad.optim.simple import lower_gram
 
@@ -118,12 +118,12 @@ class OnlineLayer(FastLayer):
         """Compute the gradient, in whichever way is less arithmetic; update R when it is time."""
         self.outputs.project()
         self.inputs.project()
-        R, V = self.outputs.R, REMOVED * self.outputs.H
-        Y_hat = torch.addmm(self.Y, self.inputs.H, self.inputs.R, alpha=-REMOVED)
-        if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat - R^T (V^T Y_hat)
-            self.put_gradient(Term(self.X, Y_hat), Term(R, -times(V.t(), Y_hat)))
-        else:  # (X - V R)^T Y_hat
-            self.put_gradient(Term(self.X, Y_hat, less=(V, R)))
+        R, V = self.outputs.R, -REMOVED * self.outputs.H
+        Y_hat = add_times(self.Y, -REMOVED * self.inputs.H, self.inputs.R)
+        if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat + R^T (V^T Y_hat)
+            self.put_gradient(Term(self.X, Y_hat), Term(R, times(V.t(), Y_hat)))
+        else:  # (X + V R)^T Y_hat
+            self.put_gradient(Term(self.X, Y_hat, plus=(V, R)))
         if self._num_minibatches % UPDATE_PERIOD == 0:
             self.outputs.update()
             self.inputs.update()

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from natgrad.optim.product import times
+from natgrad.optim.product import linear, times
 from natgrad.optim.rows import squared_frobenius_norm
 
 MAX_ETA = 0.9  # as in Kaldi: some of the past stays, however large the minibatch
@@ -141,7 +141,7 @@ def update(
         return factor
     previous = (factor.d + factor.rho).mul_((1.0 - eta) / unit).unsqueeze(1)
     Y = times((H * (weight_new / unit)).t(), X).addcmul_(factor.R, previous)
-    Z = (Y @ Y.t()).to("cpu", torch.float64)  # small: faster there than on an accelerator
+    Z = linear(Y, Y).to("cpu", torch.float64)  # small: faster there than on an accelerator
     eigenvalues, U = torch.linalg.eigh(Z)  # in ascending order
     c_floor = max(((1.0 - eta) * factor.rho / unit) ** 2, MIN_EIGENVALUE)
     c = eigenvalues.clamp_min(c_floor)

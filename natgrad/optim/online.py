@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.factor import FisherFactor, eta_of, start, update
-from natgrad.optim.product import linear
+from natgrad.optim.product import add_times, linear, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
 
@@ -22,25 +22,25 @@ MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, it is taken from X_h
 
 
 class LowRankRows(Rows):
-    """X_hat = beta X G^-1 = X - V R (eqn:hatxt:compute:2), V = H diag(e), H = X R^T (eqn:ht)."""
+    """X_hat = beta X G^-1 = X + V R (eqn:hatxt:compute:2), V = -H diag(e), H = X R^T (eqn:ht)."""
 
     def __init__(self, X: Tensor, factor: FisherFactor, e: Tensor, squared_norm: float) -> None:
         self.X = X
         self.squared_norm = squared_norm
         self.R = factor.R
         self.H = linear(X, factor.R)
-        self.V = self.H * e
+        self.V = self.H * -e
         self._X_hat: Tensor | None = None  # where it had to be formed for its norm
         self.gamma = self._gamma()
 
     def _gamma(self) -> float:
         """Return sqrt(tr(X X^T) / tr(X_hat X_hat^T)), or 1 where X is zero (eqn:gammat).
 
-        As R is orthonormal, ||X_hat||^2 = ||X||^2 - 2 <H, V> + ||V||^2 needs no X_hat; only where
+        As R is orthonormal, ||X_hat||^2 = ||X||^2 + 2 <H, V> + ||V||^2 needs no X_hat; only where
         X_hat is much smaller than X would the difference lose its digits.
         """
         h, v = self.H.view(-1), self.V.view(-1)
-        squared = self.squared_norm - 2.0 * h.dot(v).item() + v.dot(v).item()
+        squared = self.squared_norm + 2.0 * h.dot(v).item() + v.dot(v).item()
         if squared < MIN_SHRINKAGE * self.squared_norm:
             self._X_hat = self.hat()
             squared = squared_frobenius_norm(self._X_hat)
@@ -49,29 +49,28 @@ class LowRankRows(Rows):
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y in whichever form is less arithmetic.
 
-        As X^T Y - R^T (V^T Y) where Y has fewer columns than rows, else as (X - V R)^T Y, of which
-        each block of X - V R is formed when it is needed.
+        As X^T Y + R^T (V^T Y) where Y has fewer columns than rows, else as (X + V R)^T Y, of which
+        each block of X + V R is formed when it is needed.
         """
         if self._X_hat is not None:
             return [Term(self._X_hat, Y)]
         if Y.shape[1] < Y.shape[0]:
-            minus_P = (self.V.t() @ Y).neg_()
-            return [Term(self.X, Y), Term(self.R, minus_P)]
-        return [Term(self.X, Y, less=(self.V, self.R))]
+            return [Term(self.X, Y), Term(self.R, times(self.V.t(), Y))]
+        return [Term(self.X, Y, plus=(self.V, self.R))]
 
     def hat(self) -> Tensor:
         """Return X_hat."""
         if self._X_hat is not None:
             return self._X_hat
-        return torch.addmm(self.X, self.V, self.R, alpha=-1.0)
+        return add_times(self.X, self.V, self.R)
 
     def squared_row_norms(self) -> Tensor:
-        """Return gamma^2 p_i, with p_i = ||x_i||^2 - 2 h_i.v_i + ||v_i||^2 (eqn:pi)."""
+        """Return gamma^2 p_i, with p_i = ||x_i||^2 + 2 h_i.v_i + ||v_i||^2 (eqn:pi)."""
         if self._X_hat is not None:
             exact: Tensor = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
             return exact.mul_(self.gamma**2)
-        taken_out = ((2.0 * self.H - self.V) * self.V).sum(dim=1)
-        squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_() - taken_out
+        added = ((2.0 * self.H + self.V) * self.V).sum(dim=1)
+        squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_() + added
         return squared.clamp_min_(0.0).mul_(self.gamma**2)
 
 

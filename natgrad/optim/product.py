@@ -1,25 +1,25 @@
 """Matrix products of float32 on the CPU by oneDNN, which torch carries beside its BLAS.
 
-torch gives `F.linear` and `@` to the BLAS. On the one processor that we could measure, an AMD EPYC,
-oneDNN is ahead of it on nearly all products of a layer, by up to 40 % (LOG.md has the times). torch
-reaches it by an operator that its own compiler uses. Where that operator is not there, on other
-devices and in other precisions, and where `torch.backends.mkldnn.enabled` is False, products go to
-the BLAS as ever.
+torch gives `F.linear` and `@` to the BLAS, which is MKL. oneDNN is ahead of it on nearly all
+products of a layer: by up to 40 % on an AMD EPYC with 256-bit units, and by a factor of two on one
+with 512-bit units, which MKL leaves half idle (LOG.md has the times). torch reaches it by an
+operator that its own compiler uses. Where that operator is not there, on other devices and in other
+precisions, and where `torch.backends.mkldnn.enabled` is False, products go to the BLAS as ever.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
-# With fewer elements of the result for each thread, the BLAS is the faster one: oneDNN seems to
-# divide the result among the threads, and not the sums that lead to it; a call takes 15 us, not 3.
-MIN_RESULT_ELEMENTS = 2**13
+# With fewer multiplications for each thread, the BLAS is the faster one: a call takes 12 us, not 2.
+MIN_MULTIPLICATIONS = 2**20
 PLAIN = (Tensor, Parameter)  # of others, such as tensors in pieces on several machines, torch knows
 
 
@@ -30,7 +30,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[11., 17.]])
     """
     if _onednn is not None and _suits_onednn(input, weight, bias):
-        return _onednn(input, weight, bias)
+        return _onednn.linear(input, weight, bias)
     return F.linear(input, weight, bias)
 
 
@@ -39,39 +39,70 @@ def times(A: Tensor, B: Tensor) -> Tensor:
     return linear(A, B.t())
 
 
-def _suits_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+def add_times(C: Tensor, A: Tensor, B: Tensor) -> Tensor:
+    """Return C + A B: C (N, M), A (N, K), B (K, M); no derivatives.
+
+    >>> add_times(torch.tensor([[1.0]]), torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
+    tensor([[12.]])
+    """
+    if _onednn is not None and _suits_onednn(A, B.t(), C):
+        return _onednn.add_linear(C, A, B.t())
+    return torch.addmm(C, A, B)
+
+
+def is_faster(A: Tensor, B: Tensor) -> bool:
+    """Whether oneDNN forms A B."""
+    return _onednn is not None and _suits_onednn(A, B.t(), None)
+
+
+def _suits_onednn(input: Tensor, weight: Tensor, added: Tensor | None) -> bool:
     return (
         type(input) in PLAIN
         and type(weight) in PLAIN
         and input.dtype == weight.dtype == torch.float32
-        and weight.shape[1] > 0
-        and input.numel() // weight.shape[1] * weight.shape[0]
-        >= MIN_RESULT_ELEMENTS * torch.get_num_threads()
+        and input.numel() * weight.shape[0] >= MIN_MULTIPLICATIONS * torch.get_num_threads()
         and input.device.type == weight.device.type == "cpu"
-        and (bias is None or bias.dtype == torch.float32)
+        and (added is None or added.dtype == torch.float32)
         # For other strides oneDNN falls back on a loop that takes a thousand times as long.
         and (weight.is_contiguous() or weight.t().is_contiguous())
         and bool(torch.backends.mkldnn.enabled)
     )
 
 
-def _find_onednn() -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
+@dataclass(frozen=True)
+class OneDNN:
+    """oneDNN's product, as torch's operators give it, with and without something added to it."""
+
+    product: Any
+    sum: Any
+
+    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return input weight^T + bias."""
+        result: Tensor = self.product(input, weight, bias, "none", [], "")
+        return result
+
+    def add_linear(self, C: Tensor, input: Tensor, weight: Tensor) -> Tensor:
+        """Return C + input weight^T."""
+        result: Tensor = self.sum(input, C, weight, None, "add")
+        return result
+
+
+def _find_onednn() -> OneDNN | None:
     """Return oneDNN's product, if this torch has it and it gives what it should."""
     if not torch.backends.mkldnn.is_available():
         return None
     try:
-        operator = torch.ops.mkldnn._linear_pointwise.default
+        operator = torch.ops.mkldnn._linear_pointwise
+        found = OneDNN(operator.default, operator.binary)
     except AttributeError:
         return None
-
-    def product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        result: Tensor = operator(input, weight, bias, "none", [], "")
-        return result
-
     example = torch.arange(6.0).view(2, 3)
+    square = example @ example.t()
     try:
-        result = product(example, example, None)
-        problem = "" if torch.equal(result, example @ example.t()) else "its result is another"
+        result = found.linear(example, example, None)
+        added = found.add_linear(result, example, example)
+        is_right = torch.equal(result, square) and torch.equal(added, 2.0 * square)
+        problem = "" if is_right else "its result is another"
     except (RuntimeError, TypeError, ValueError) as error:
         problem = str(error)
     if problem:
@@ -81,7 +112,7 @@ def _find_onednn() -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
             stacklevel=2,
         )
         return None
-    return product
+    return found
 
 
 _onednn = _find_onednn()

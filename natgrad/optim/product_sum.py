@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from natgrad.optim.product import times
+from natgrad.optim.product import add_times, is_faster, times
 
-# Weights of up to so many elements are changed at once (4 MiB of float32: they are in the cache).
+# Small weights are changed at once by the BLAS (4 MiB of float32: they are in the cache).
 MAX_WHOLE_ELEMENTS = 2**20
-# Larger ones by blocks of rows. For each thread, neither a block of left^T nor its product has more
+# Others by blocks of rows. For each thread, neither a block of left^T nor its product has more
 # elements than this: they stay near the core until they are used. LOG.md: so the natural gradient
 # is added to the weights in less time than torch takes for a gradient and its own addition.
 BLOCK_ELEMENTS = 2**19
@@ -21,16 +21,16 @@ MIN_BLOCK_ROWS = 256
 
 
 class Term(NamedTuple):
-    """One term (left - V R)^T right of a product; left^T right, if there is no `less`.
+    """One term (left + V R)^T right of a product; left^T right, if there is no `plus`.
 
     left: (K, D)
     right: (K, any)
-    less: V (K, rank) and R (rank, D)
+    plus: V (K, rank) and R (rank, D)
     """
 
     left: Tensor
     right: Tensor
-    less: tuple[Tensor, Tensor] | None = None
+    plus: tuple[Tensor, Tensor] | None = None
 
 
 class _Scratch(threading.local):
@@ -64,17 +64,19 @@ def add_products_(
     The last columns of `right` belong to the biases, one to each; usually there is one, or none.
     `keep=False` overwrites whatever the memory held.
     """
-    add = _add_whole_ if weight.numel() <= MAX_WHOLE_ELEMENTS else _add_by_blocks_
+    is_small = weight.numel() <= MAX_WHOLE_ELEMENTS
+    is_left_to_blas = is_small and not is_faster(terms[0].left.t(), terms[0].right)
+    add = _add_whole_ if is_left_to_blas else _add_by_blocks_
     add(weight, biases, terms, scale, keep)
 
 
 def _add_whole_(
     weight: Tensor, biases: Sequence[Tensor], terms: Sequence[Term], scale: float, keep: bool
 ) -> None:
-    for number, (left, right, less) in enumerate(terms):
-        if less is not None:
-            V, R = less
-            left = torch.addmm(left, V, R, alpha=-1.0, out=_memory.matrix(left, *left.shape))
+    """Let the BLAS add each product to the weights."""
+    for number, (left, right, plus) in enumerate(terms):
+        if plus is not None:
+            left = torch.addmm(left, *plus, out=_memory.matrix(left, *left.shape))
         beta = float(keep or number > 0)
         # A column between others, or a matrix with one more column, makes products far slower.
         matrix, vectors = _split(right, weight.shape[1])
@@ -91,37 +93,34 @@ def _add_by_blocks_(
     The sum of all terms is one product, of [left_1^T left_2^T ...] and all right matrices one below
     the other.
     """
-    matrices, vectors_of_terms = zip(
-        *(_split(right, weight.shape[1]) for _, right, _ in terms), strict=True
-    )
-    matrix = torch.cat(matrices)
-    vectors = [torch.cat(of_bias) for of_bias in zip(*vectors_of_terms, strict=True)]
-    step = _block_rows(weight.shape[0], max(matrix.shape))
+    right = terms[0].right if len(terms) == 1 else torch.cat([term.right for term in terms])
+    step = _block_rows(weight.shape[0], max(right.shape))
     for begin in range(0, weight.shape[0], step):
         end = min(begin + step, weight.shape[0])
-        block = _block(terms, begin, end, num_columns=matrix.shape[0])
-        product = times(block, matrix)
+        minus_product = times(_minus_block(terms, begin, end, num_columns=right.shape[0]), right)
         # Products straight into weights that are not in the cache would fetch them many times.
-        if keep:
-            weight[begin:end].add_(product, alpha=scale)
-        else:
-            torch.mul(product, scale, out=weight[begin:end])
-        for bias, vector in zip(biases, vectors, strict=True):
-            bias[begin:end].addmv_(block, vector, alpha=scale, beta=float(keep))
+        matrix, vectors = _split(minus_product, weight.shape[1])
+        for parameter, minus_change in zip((weight, *biases), (matrix, *vectors), strict=True):
+            if keep:
+                parameter[begin:end].add_(minus_change, alpha=-scale)
+            else:
+                torch.mul(minus_change, -scale, out=parameter[begin:end])
 
 
-def _block(terms: Sequence[Term], begin: int, end: int, num_columns: int) -> Tensor:
-    """Return rows begin to end of [left_1^T left_2^T ...], in memory that the next call overwrites.
+def _minus_block(terms: Sequence[Term], begin: int, end: int, num_columns: int) -> Tensor:
+    """Return rows begin to end of -[left_1^T left_2^T ...], in memory that is used again.
 
     Their columns are those of `left`, one K after the other: (end - begin, num_columns).
     """
     block = _memory.matrix(terms[0].left, end - begin, num_columns)
     column = 0
-    for left, _, less in terms:
-        part = block[:, column : column + left.shape[0]].copy_(left[:, begin:end].t())
-        if less is not None:
-            V, R = less
-            part.addmm_(R[:, begin:end].t(), V.t(), alpha=-1.0)
+    for left, _, plus in terms:
+        part = left[:, begin:end]
+        if plus is not None:
+            V, R = plus
+            part = add_times(part, V, R[:, begin:end].contiguous())
+        # torch copies a transposed matrix with one thread and no vectors, but negates it with all.
+        torch.neg(part.t(), out=block[:, column : column + left.shape[0]])
         column += left.shape[0]
     return block
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.optim import NGSGD, product
-from natgrad.optim.product import MIN_RESULT_ELEMENTS, linear, times
+from natgrad.optim.product import MIN_MULTIPLICATIONS, OneDNN, add_times, is_faster, linear, times
 from tests.optim.samples import relative_error
 
 needs_onednn = pytest.mark.skipif(product._onednn is None, reason="this torch has no oneDNN")
@@ -34,15 +34,19 @@ def matrix(num_rows: int, num_columns: int, seed: int = 0, *, layout: str = "row
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
     """The shapes of the results of oneDNN."""
     shapes: list[torch.Size] = []
-    original: Callable[..., Tensor] | None = product._onednn
-    assert original is not None
 
-    def onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        result = original(input, weight, bias)
-        shapes.append(result.shape)
-        return result
+    def seen_by(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def onednn(*arguments: object) -> Tensor:
+            result = operator(*arguments)
+            shapes.append(result.shape)
+            return result
 
-    monkeypatch.setattr(product, "_onednn", onednn)
+        return onednn
+
+    onednn = product._onednn
+    assert onednn is not None
+    seen_onednn = OneDNN(seen_by(onednn.product), seen_by(onednn.sum))
+    monkeypatch.setattr(product, "_onednn", seen_onednn)
     return shapes
 
 
@@ -52,10 +56,16 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
     num_summed=st.integers(0, 400),
     layouts=st.tuples(*[st.sampled_from(["rows", "columns", "gaps"])] * 2),
     has_bias=st.booleans(),
+    min_multiplications=st.sampled_from([1, MIN_MULTIPLICATIONS]),
 )
 @settings(max_examples=150, deadline=None)
 def test_products_are_those_of_float64(
-    num_rows: int, num_columns: int, num_summed: int, layouts: tuple[str, str], has_bias: bool
+    num_rows: int,
+    num_columns: int,
+    num_summed: int,
+    layouts: tuple[str, str],
+    has_bias: bool,
+    min_multiplications: int,
 ) -> None:
     A = matrix(num_rows, num_summed, 1, layout=layouts[0])
     B = matrix(num_columns, num_summed, 2, layout=layouts[1])
@@ -63,9 +73,39 @@ def test_products_are_those_of_float64(
     expected = A.double() @ B.double().t() + (bias.double() if bias is not None else 0.0)
     # Of numbers that cancel, little is left but round-off: it is small beside what was summed.
     summed = A.double().abs() @ B.double().abs().t() + 1.0
-    for result in (linear(A, B, bias), *([] if has_bias else [times(A, B.t())])):
-        assert result.shape == (num_rows, num_columns)
-        assert float(((result - expected).abs() / summed).max()) < 1e-6
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", min_multiplications)
+        for result in (linear(A, B, bias), *([] if has_bias else [times(A, B.t())])):
+            assert result.shape == (num_rows, num_columns)
+            assert float(((result - expected).abs() / summed).max()) < 1e-6
+
+
+@given(
+    num_rows=st.integers(1, 200),
+    num_columns=st.integers(1, 200),
+    num_summed=st.integers(0, 300),
+    layouts=st.tuples(*[st.sampled_from(["rows", "columns", "gaps"])] * 3),
+    min_multiplications=st.sampled_from([1, MIN_MULTIPLICATIONS]),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_product_is_added_to_a_matrix_that_stays_as_it_is(
+    num_rows: int,
+    num_columns: int,
+    num_summed: int,
+    layouts: tuple[str, str, str],
+    min_multiplications: int,
+) -> None:
+    C = matrix(num_rows, num_columns, 1, layout=layouts[0])
+    A = matrix(num_rows, num_summed, 2, layout=layouts[1])
+    B = matrix(num_summed, num_columns, 3, layout=layouts[2])
+    before = C.clone()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", min_multiplications)
+        result = add_times(C, A, B)
+    assert torch.equal(C, before)
+    expected = C.double() + A.double() @ B.double()
+    summed = C.double().abs() + A.double().abs() @ B.double().abs() + 1.0
+    assert float(((result - expected).abs() / summed).max()) < 1e-6
 
 
 def test_input_may_have_any_number_of_leading_dimensions() -> None:
@@ -75,27 +115,38 @@ def test_input_may_have_any_number_of_leading_dimensions() -> None:
     assert relative_error(result, A.double() @ B.double().t()) < 1e-6
 
 
+def large() -> int:
+    """Return how many columns of B make the product of (128, 64) and B just large enough."""
+    return MIN_MULTIPLICATIONS * torch.get_num_threads() // (128 * 64)
+
+
 @needs_onednn
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_large_products_of_float32_go_to_onednn(layout: str, seen: list[torch.Size]) -> None:
-    linear(torch.ones(128, 10), matrix(MIN_RESULT_ELEMENTS // 128, 10, layout=layout))
-    assert seen == [(128, MIN_RESULT_ELEMENTS // 128)]
+    A, B = matrix(128, 64), matrix(large(), 64, layout=layout)
+    assert is_faster(A, B.t())
+    linear(A, B)
+    add_times(torch.ones(128, large()), A, B.t())
+    assert seen == [(128, large())] * 2
 
 
 @needs_onednn
 @pytest.mark.parametrize(
     ("A", "B"),
     [
-        (matrix(128, 10), matrix(MIN_RESULT_ELEMENTS // 128 - 1, 10)),
-        (matrix(128, 10).double(), matrix(500, 10).double()),
-        (matrix(128, 10).bfloat16(), matrix(500, 10).bfloat16()),
-        (matrix(128, 10), matrix(500, 10, layout="gaps")),
+        (matrix(128, 64), matrix(100, 64)),
+        (matrix(128, 64).double(), matrix(large(), 64).double()),
+        (matrix(128, 64).bfloat16(), matrix(large(), 64).bfloat16()),
+        (matrix(128, 64), matrix(large(), 64, layout="gaps")),
         (matrix(128, 0), matrix(500, 0)),
     ],
     ids=["small", "float64", "bfloat16", "with gaps", "empty"],
 )
 def test_other_products_go_to_the_blas(A: Tensor, B: Tensor, seen: list[torch.Size]) -> None:
+    assert not is_faster(A, B.t())
     assert torch.equal(linear(A, B), torch.nn.functional.linear(A, B))
+    C = torch.ones(len(A), len(B), dtype=A.dtype)
+    assert torch.equal(add_times(C, A, B.t()), torch.addmm(C, A, B.t()))
     assert seen == []
 
 
@@ -104,20 +155,20 @@ def test_torchs_own_switch_turns_onednn_off(seen: list[torch.Size]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of TF32, whatever is switched
         with torch.backends.mkldnn.flags(enabled=False):
-            linear(torch.ones(128, 10), torch.ones(500, 10))
+            linear(matrix(128, 64), matrix(large(), 64))
     assert seen == []
-    linear(torch.ones(128, 10), torch.ones(500, 10))
-    assert seen == [(128, 500)]
+    linear(matrix(128, 64), matrix(large(), 64))
+    assert seen == [(128, large())]
 
 
 @needs_onednn
 def test_what_is_not_finite_stays_so() -> None:
-    A, B = torch.zeros(128, 10), torch.ones(500, 10)
+    A, B = torch.zeros(128, 64), torch.ones(large(), 64)
     A[3, 4], B[7, 8] = float("nan"), float("inf")
     is_finite = linear(A, B).isfinite()
     assert not is_finite[3].any()
     assert not is_finite[:, 7].any()
-    assert is_finite.sum() == 127 * 499
+    assert is_finite.sum() == 127 * (large() - 1)
 
 
 @needs_onednn
@@ -155,7 +206,7 @@ def add_instead(input: Tensor, weight: Tensor, *arguments: object) -> Tensor:
 def test_a_torch_whose_operator_is_another_is_said_to_be_slower(
     operator: Callable[..., Tensor], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = SimpleNamespace(default=operator)
+    changed = SimpleNamespace(default=operator, binary=torch.ops.mkldnn._linear_pointwise.binary)
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", changed)
     with pytest.warns(UserWarning, match=f"not as NGSGD calls it.*{problem}"):
         assert product._find_onednn() is None
@@ -167,12 +218,12 @@ class Special(Tensor):
 
 @needs_onednn
 def test_products_of_special_tensors_are_left_to_torch(seen: list[torch.Size]) -> None:
-    A, B = matrix(128, 10).as_subclass(Special), torch.nn.Parameter(matrix(500, 10))
+    A, B = matrix(128, 64).as_subclass(Special), torch.nn.Parameter(matrix(large(), 64))
     with torch.no_grad():
         assert isinstance(linear(A, B), Special)
         assert seen == []
         linear(A.as_subclass(Tensor), B)
-    assert seen == [(128, 500)]
+    assert seen == [(128, large())]
 
 
 def test_without_onednn_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +255,8 @@ def test_training_is_the_same_by_either_library(
     method: str, fused: bool, seen: list[torch.Size], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_onednn = train(method, fused)
-    # Outputs and derivatives at the inputs of both layers, and blocks of the large weights.
-    assert {(40, 1200), (40, 1000), (334, 1200)} <= set(seen)
+    # Outputs and derivatives at the inputs of both layers, and the changes of their weights.
+    assert {(40, 1200), (40, 1000), (334, 1201), (1200, 91)} <= set(seen)
     monkeypatch.setattr(product, "_onednn", None)
     for found, expected in zip(by_onednn, train(method, fused), strict=True):
         assert relative_error(found, expected) < 1e-5

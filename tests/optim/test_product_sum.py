@@ -23,8 +23,8 @@ def drawn(*shape: int, seed: int) -> Tensor:
 def literal_sum(terms: Sequence[Term]) -> Tensor:
     return sum(
         (
-            (left if less is None else left - less[0] @ less[1]).t() @ right
-            for left, right, less in terms
+            (left if plus is None else left + plus[0] @ plus[1]).t() @ right
+            for left, right, plus in terms
         ),
         start=torch.zeros(()),
     )
@@ -33,13 +33,13 @@ def literal_sum(terms: Sequence[Term]) -> Tensor:
 def set_blocks(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> list[tuple[int, int]]:
     """Make blocks so small; return where those that are formed from now on begin and end."""
     seen: list[tuple[int, int]] = []
-    original = product_sum._block
+    original = product_sum._minus_block
 
     def seen_block(terms: Sequence[Term], begin: int, end: int, num_columns: int) -> Tensor:
         seen.append((begin, end))
         return original(terms, begin, end, num_columns)
 
-    monkeypatch.setattr(product_sum, "_block", seen_block)
+    monkeypatch.setattr(product_sum, "_minus_block", seen_block)
     for name, size in sizes.items():
         monkeypatch.setattr(product_sum, name, size)
     return seen
@@ -55,7 +55,7 @@ def sums(draw: st.DrawFn) -> tuple[list[Term], int, int]:
         V, R = drawn(num_summed, rank, seed=4 * seed), drawn(rank, num_rows, seed=4 * seed + 1)
         left = drawn(num_summed, num_rows, seed=4 * seed + 2)
         right = drawn(num_summed, num_columns, seed=4 * seed + 3)
-        terms.append(Term(left, right, less=(V, R) if draw(st.booleans()) else None))
+        terms.append(Term(left, right, plus=(V, R) if draw(st.booleans()) else None))
     return terms, num_rows, num_columns
 
 
