@@ -22,9 +22,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from natgrad.optim.product import add_times, linear, times
+from natgrad.optim.inverse import inverse
+from natgrad.optim.product import add_times, linear, minus_transposed, times
 from natgrad.optim.product_sum import Term, add_products_
-from natgrad.optim.simple import lower_gram
+from natgrad.optim.simple import identity_plus_gram
 
 __all__ = ["METHODS", "arithmetic_of"]
 
@@ -168,14 +169,12 @@ def _is_wide(X: Tensor) -> bool:
 
 
 def _mixed(X: Tensor) -> Tensor:
-    return times(_inverse(X), X) if _is_wide(X) else times(X, _inverse(X.t()))
+    return times(_inverse(X), X) if _is_wide(X) else times(X, _inverse(minus_transposed(X)))
 
 
 def _inverse(X: Tensor) -> Tensor:
     """(I + X X^T)^-1, with `REGULARIZED`."""
-    gram = lower_gram(X).mul_(REGULARIZED)
-    gram.diagonal().add_(1.0)
-    return torch.cholesky_inverse(torch.linalg.cholesky(gram))
+    return inverse(identity_plus_gram(X, REGULARIZED))
 
 
 METHODS: dict[str, type[Layer]] = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from natgrad.optim.product import add_times, is_faster, times
+from natgrad.optim.product import add_times, is_faster, minus_transposed, times
 
 # Small weights are changed at once by the BLAS (4 MiB of float32: they are in the cache).
 MAX_WHOLE_ELEMENTS = 2**20
@@ -119,8 +119,7 @@ def _minus_block(terms: Sequence[Term], begin: int, end: int, num_columns: int) 
         if plus is not None:
             V, R = plus
             part = add_times(part, V, R[:, begin:end].contiguous())
-        # torch copies a transposed matrix with one thread and no vectors, but negates it with all.
-        torch.neg(part.t(), out=block[:, column : column + left.shape[0]])
+        minus_transposed(part, out=block[:, column : column + left.shape[0]])
         column += left.shape[0]
     return block
 

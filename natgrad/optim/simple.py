@@ -21,12 +21,13 @@ import math
 import torch
 from torch import Tensor
 
-from natgrad.optim.product import linear, times
+from natgrad.optim.inverse import inverse
+from natgrad.optim.product import linear, minus_transposed, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
 
-GRAM_STRIP = 64  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
-MAX_LOSS = 3e4  # how much round-off may be amplified before the computation goes to float64
+GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
+MAX_LOSS = 1e4  # how much round-off may be amplified before the computation goes to float64
 MIN_DIFFERENCE = 1e-3  # of the mean of M_ii - sum_j M_ij^2: below it, X_hat itself is used
 
 
@@ -83,24 +84,21 @@ def simple_rows(X: Tensor, alpha: float) -> Rows:
 def _in_column_space(X: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Return Q = X (I + X^T X / (beta (N-1)))^-1 and 1/b; cost about 3 N D^2 + O(D^3)."""
     unit = beta * (X.shape[0] - 1)
-    Q = times(X, _inverse_plus_identity(lower_gram(X.t()), 1.0 / unit))
+    Q = times(
+        X, inverse(identity_plus_gram(minus_transposed(X), 1.0 / unit))
+    )  # signs do not matter
     return Q, 1.0 - torch.linalg.vecdot(X, Q) / unit
 
 
-def _inverse_plus_identity(lower: Tensor, scale: float) -> Tensor:
-    """Return (I + scale S)^-1 of the symmetric S whose lower triangle is given, which is lost."""
-    lower.mul_(scale).diagonal().add_(1.0)
-    return torch.cholesky_inverse(torch.linalg.cholesky(lower))
-
-
-def lower_gram(X: Tensor) -> Tensor:
-    """Return X X^T (N, N), of which only the lower triangle is meant to be read."""
+def identity_plus_gram(X: Tensor, scale: float) -> Tensor:
+    """Return I + scale X X^T (N, N), of which only the lower triangle is meant to be read."""
     num_rows = X.shape[0]
     X = X.contiguous()
     gram = X.new_zeros(num_rows, num_rows)
     for begin in range(0, num_rows, GRAM_STRIP):
         end = min(begin + GRAM_STRIP, num_rows)
-        gram[begin:, begin:end] = linear(X[begin:], X[begin:end])
+        torch.mul(linear(X[begin:], X[begin:end]), scale, out=gram[begin:, begin:end])
+    gram.diagonal().add_(1.0)
     return gram
 
 
@@ -111,9 +109,9 @@ class _MixedRows(Rows):
         self.X = X
         self.squared_norm = squared_norm
         unit = beta * (X.shape[0] - 1)
-        self.M = _inverse_plus_identity(lower_gram(X), 1.0 / unit)
+        self.M = inverse(identity_plus_gram(X, 1.0 / unit))
         self.b = self.M.diagonal().reciprocal()
-        difference = self.M.diagonal() - self.M.square().sum(dim=1)
+        difference = self.M.diagonal() - torch.linalg.vector_norm(self.M, dim=1).square_()
         self._X_hat: Tensor | None = None
         if float(difference.mean()) < MIN_DIFFERENCE:
             # All samples alike, or alpha huge: the difference has no digits left.

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.optim import NGSGD, product
-from natgrad.optim.product import MIN_MULTIPLICATIONS, OneDNN, add_times, is_faster, linear, times
+from natgrad.optim.product import (
+    MIN_MULTIPLICATIONS,
+    OneDNN,
+    add_times,
+    is_faster,
+    linear,
+    minus_transposed,
+    times,
+)
 from tests.optim.samples import relative_error
 
 needs_onednn = pytest.mark.skipif(product._onednn is None, reason="this torch has no oneDNN")
@@ -106,6 +114,19 @@ def test_a_product_is_added_to_a_matrix_that_stays_as_it_is(
     expected = C.double() + A.double() @ B.double()
     summed = C.double().abs() + A.double().abs() @ B.double().abs() + 1.0
     assert float(((result - expected).abs() / summed).max()) < 1e-6
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "gaps"])
+def test_minus_transposed_is_written_row_by_row(layout: str) -> None:
+    A = matrix(70, 90, layout=layout)
+    result = minus_transposed(A)
+    assert torch.equal(result, -A.t())
+    assert result.is_contiguous()
+    memory = torch.zeros(90, 80)
+    minus_transposed(A, out=memory[:, 5:75])
+    assert torch.equal(memory[:, 5:75], -A.t())
+    assert not memory[:, :5].any()
+    assert not memory[:, 75:].any()
 
 
 def test_input_may_have_any_number_of_leading_dimensions() -> None:
