@@ -84,9 +84,8 @@ def simple_rows(X: Tensor, alpha: float) -> Rows:
 def _in_column_space(X: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Return Q = X (I + X^T X / (beta (N-1)))^-1 and 1/b; cost about 3 N D^2 + O(D^3)."""
     unit = beta * (X.shape[0] - 1)
-    Q = times(
-        X, inverse(identity_plus_gram(minus_transposed(X), 1.0 / unit))
-    )  # signs do not matter
+    minus_X_transposed = minus_transposed(X)  # of its square, the sign does not matter
+    Q = times(X, inverse(identity_plus_gram(minus_X_transposed, 1.0 / unit)))
     return Q, 1.0 - torch.linalg.vecdot(X, Q) / unit
 
 
