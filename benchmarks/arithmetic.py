@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
 
+from natgrad import NGSGD
 from natgrad.optim.inverse import inverse
 from natgrad.optim.product import add_times, linear, minus_transposed, times
 from natgrad.optim.product_sum import Term, add_products_
@@ -29,7 +31,10 @@ from natgrad.optim.simple import identity_plus_gram
 
 __all__ = ["METHODS", "arithmetic_of"]
 
-RANK_IN, RANK_OUT, UPDATE_PERIOD = 20, 80, 4  # as by default in NGSGD
+_DEFAULTS = signature(NGSGD).parameters
+RANK_IN, RANK_OUT, UPDATE_PERIOD = (
+    _DEFAULTS[name].default for name in ("rank_in", "rank_out", "update_period")
+)
 REMOVED = 0.5  # by which part derivatives and inputs are shortened in the directions of R
 REGULARIZED = 1e-3  # times X X^T, added to the identity
 

@@ -48,7 +48,7 @@ NUM_STEPS_PER_ROUND = 4
 NUM_WARM_UP_ROUNDS = 3  # past the first 10 minibatches, on which the online method updates always
 NUM_WARM_UP_STEPS = NUM_WARM_UP_ROUNDS * NUM_STEPS_PER_ROUND
 LR = 1e-4
-SGD, PRODUCTS, NO_UPDATE = "torch SGD", "products", "torch, no update"
+SGD, PRODUCTS, NO_UPDATE, PLAIN = "torch SGD", "products", "torch, no update", "none"
 ARITHMETIC = {
     "products, torch": "torch",
     PRODUCTS: "none",
@@ -56,13 +56,13 @@ ARITHMETIC = {
     "products, simple": "simple",
 }
 NGSGD_OPTIONS: dict[str, dict[str, Any]] = {
-    "none": {"method": "none"},
+    PLAIN: {"method": "none"},
     "online": {"method": "online"},
     "simple": {"method": "simple"},
     "online, .grad": {"method": "online", "fused": False},
     "online, rank 20": {"method": "online", "rank_out": 20},
 }
-GOALS = {"none": Goal(1.10, of=PRODUCTS), "simple": Goal(1.30, of=SGD)}
+GOALS = {PLAIN: Goal(1.10, of=PRODUCTS), "simple": Goal(1.30, of=SGD)}
 GOALS_OF_NETWORK = {
     "dnn2": {**GOALS, "online": Goal(1.00, of=SGD)},
     "small": {**GOALS, "online": Goal(1.10, of=SGD)},
@@ -121,7 +121,7 @@ def time_steps(network: str, minibatch: int, threads: int, num_rounds: int) -> T
     goals = GOALS_OF_NETWORK.get(network, {})
     rows = tuple(Row(name, values[name], goals.get(name)) for name in methods)
     title = f"{network}, minibatch {minibatch}, {threads} thread{'s' * (threads > 1)}"
-    return Table(title, "ms a step", rows, references=(SGD, PRODUCTS))
+    return Table(title, "ms a step", rows, references=(SGD, PLAIN, PRODUCTS))
 
 
 def measure(options: argparse.Namespace, findings: Findings) -> None:

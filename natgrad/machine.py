@@ -44,13 +44,18 @@ def describe_machine() -> str:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name, as exactly as the system tells it."""
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return " ".join(value.split())
-    return platform.processor() or platform.machine()
+    """Return the processor's name, as exactly as the system tells it.
+
+    A virtual machine's is often that of a brand: family and model tell one generation from another.
+    """
+    facts: dict[str, str] = {}
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), " ".join(value.split()))  # of the first core
+    cpu = facts.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in facts and "model" in facts:
+        return f"{cpu} (family {facts['cpu family']}, model {facts['model']})"
+    return cpu
 
 
 def caches(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, str]:

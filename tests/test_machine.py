@@ -52,6 +52,12 @@ def test_processor_is_named_by_the_system(tmp_path: Path) -> None:
     assert cpu_model(tmp_path / "none")
 
 
+def test_generations_of_one_processor_are_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text("cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Abacus\n\nmodel\t\t: 3\n")
+    assert cpu_model(file) == "Abacus (family 26, model 2)"
+
+
 def test_caches_are_those_of_the_first_core(tmp_path: Path) -> None:
     for index, fields in enumerate([("1", "Data", "32K"), ("3", "Unified", "32768K")]):
         place = tmp_path / f"index{index}"
