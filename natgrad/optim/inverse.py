@@ -20,15 +20,15 @@ def inverse(lower: Tensor) -> Tensor:
         [A  C^T]^-1     [P^T P + U^T S^-1 U   -U^T S^-1]
         [C  D  ]     =  [     -S^-1 U            S^-1   ]
 
-    The first half is factored, and not inverted, as S from A^-1 itself would lose twice as many
-    digits as the matrix is ill-conditioned by.
+    The first half is factored, and not inverted: S from A^-1 itself would lose the digits of the
+    condition number twice.
 
     >>> inverse(torch.tensor([[2.0, 0.0], [1.0, 1.0]]))
     tensor([[ 1.0000, -1.0000],
             [-1.0000,  2.0000]])
     """
-    half = lower.shape[0] // 2
-    if lower.shape[0] <= MAX_LAPACK_SIZE:
+    size, half = lower.shape[0], lower.shape[0] // 2
+    if size <= MAX_LAPACK_SIZE:
         return torch.cholesky_inverse(torch.linalg.cholesky(lower))
     P, U, S = _eliminate(lower, half)
     S_inverse = inverse(S)

@@ -1,9 +1,9 @@
 """Matrix products of float32 on the CPU by oneDNN, which torch carries beside its BLAS.
 
 torch gives `F.linear` and `@` to the BLAS, which is MKL. oneDNN is ahead of it on nearly all
-products of a layer: by up to 40 % on an AMD EPYC with 256-bit units, and by a factor of two on one
-with 512-bit units, which MKL leaves half idle (LOG.md has the times). torch reaches it by an
-operator that its own compiler uses. Where that operator is not there, on other devices and in other
+products of a layer: by up to 40 % on one AMD EPYC, and by a factor of two on a later one, where MKL
+does no more than 256-bit units could (LOG.md has the times). torch reaches it by an operator that
+its own compiler uses. Where that operator is not there, on other devices and in other
 precisions, and where `torch.backends.mkldnn.enabled` is False, products go to the BLAS as ever.
 """
 

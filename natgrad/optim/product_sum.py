@@ -91,7 +91,7 @@ def _add_by_blocks_(
     """Form each block of left^T, multiply it, and add the product while it is in the cache.
 
     The sum of all terms is one product, of [left_1^T left_2^T ...] and all right matrices one below
-    the other.
+    the other; one more column, for a bias, costs oneDNN nearly nothing.
     """
     right = terms[0].right if len(terms) == 1 else torch.cat([term.right for term in terms])
     step = _block_rows(weight.shape[0], max(right.shape))
