@@ -40,7 +40,7 @@ def test_copies_have_keys_and_speakers_of_their_own_and_the_same_words(shop: Wor
 
 
 def test_copies_are_as_much_shorter_and_are_aligned_with_transforms_of_their_own(
-    shop: Workshop,
+    shop: Workshop, whole_demo: SmallDemo
 ) -> None:
     lengths = [
         {item.key: item.num_frames for item in shop.corpus("train", speed).items}
@@ -48,12 +48,17 @@ def test_copies_are_as_much_shorter_and_are_aligned_with_transforms_of_their_own
     ]
     for key, num_frames in lengths[0].items():
         assert lengths[1][at_speed(key, SPEED)] == pytest.approx(num_frames / SPEED, abs=2)
-    usual, fast = read_at_all_speeds(shop).values()
-    assert usual.transforms is not None
-    assert fast.transforms is not None
-    assert fast.transforms.keys() == {at_speed(name, SPEED) for name in usual.transforms}
+    _, fast = read_at_all_speeds(shop).values()
     for key, alignment in fast.alignments.items():
         assert len(alignment) == lengths[1][key]
+    # Mixtures this small find no way through an utterance or two, on some processors one more.
+    failed = lengths[1].keys() - fast.alignments.keys()
+    assert failed == whole_demo.facts[f"sat-{SPEED}"]["failures"].keys()
+    assert len(failed) < 0.1 * len(lengths[1])
+    copies = shop.data("train", SPEED)
+    assert fast.transforms is not None
+    aligned_speakers = {copies.utterances[key].speaker for key in fast.alignments}
+    assert aligned_speakers <= fast.transforms.keys() <= copies.speakers.keys()
 
 
 def test_held_out_utterances_are_held_out_at_all_speeds(shop: Workshop) -> None:
