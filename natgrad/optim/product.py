@@ -3,8 +3,8 @@
 torch gives `F.linear` and `@` to the BLAS, which is MKL. oneDNN is ahead of it on nearly all
 products of a layer: by up to 40 % on one AMD EPYC, and by a factor of two on a later one, where MKL
 does no more than 256-bit units could (LOG.md has the times). torch reaches it by an operator that
-its own compiler uses. Where that operator is not there, on other devices and in other
-precisions, and where `torch.backends.mkldnn.enabled` is False, products go to the BLAS as ever.
+its own compiler uses. Where that operator is not there, on other devices and in other precisions,
+and where `torch.backends.mkldnn.enabled` is False, products go to the BLAS as ever.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def minus_transposed(A: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.neg(A.t(), out=A.new_empty(A.shape[1], A.shape[0]) if out is None else out)
 
 
-def is_faster(A: Tensor, B: Tensor) -> bool:
+def goes_to_onednn(A: Tensor, B: Tensor) -> bool:
     """Whether oneDNN forms A B."""
     return _onednn is not None and _suits_onednn(A, B.t(), None)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from natgrad.optim.product import add_times, is_faster, minus_transposed, times
+from natgrad.optim.product import add_times, goes_to_onednn, minus_transposed, times
 
 # Small weights are changed at once by the BLAS (4 MiB of float32: they are in the cache).
 MAX_WHOLE_ELEMENTS = 2**20
@@ -65,7 +65,7 @@ def add_products_(
     `keep=False` overwrites whatever the memory held.
     """
     is_small = weight.numel() <= MAX_WHOLE_ELEMENTS
-    is_left_to_blas = is_small and not is_faster(terms[0].left.t(), terms[0].right)
+    is_left_to_blas = is_small and not goes_to_onednn(terms[0].left.t(), terms[0].right)
     add = _add_whole_ if is_left_to_blas else _add_by_blocks_
     add(weight, biases, terms, scale, keep)
 

@@ -18,7 +18,7 @@ from natgrad.optim.product import (
     MIN_MULTIPLICATIONS,
     OneDNN,
     add_times,
-    is_faster,
+    goes_to_onednn,
     linear,
     minus_transposed,
     times,
@@ -145,7 +145,7 @@ def large() -> int:
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_large_products_of_float32_go_to_onednn(layout: str, seen: list[torch.Size]) -> None:
     A, B = matrix(128, 64), matrix(large(), 64, layout=layout)
-    assert is_faster(A, B.t())
+    assert goes_to_onednn(A, B.t())
     linear(A, B)
     add_times(torch.ones(128, large()), A, B.t())
     assert seen == [(128, large())] * 2
@@ -164,7 +164,7 @@ def test_large_products_of_float32_go_to_onednn(layout: str, seen: list[torch.Si
     ids=["small", "float64", "bfloat16", "with gaps", "empty"],
 )
 def test_other_products_go_to_the_blas(A: Tensor, B: Tensor, seen: list[torch.Size]) -> None:
-    assert not is_faster(A, B.t())
+    assert not goes_to_onednn(A, B.t())
     assert torch.equal(linear(A, B), torch.nn.functional.linear(A, B))
     C = torch.ones(len(A), len(B), dtype=A.dtype)
     assert torch.equal(add_times(C, A, B.t()), torch.addmm(C, A, B.t()))
@@ -220,14 +220,16 @@ def add_instead(input: Tensor, weight: Tensor, *arguments: object) -> Tensor:
 
 
 @needs_onednn
+@pytest.mark.parametrize("name", ["default", "binary"])
 @pytest.mark.parametrize(
     ("operator", "problem"),
     [(refuse, "expected 7 arguments"), (add_instead, "its result is another")],
 )
 def test_a_torch_whose_operator_is_another_is_said_to_be_slower(
-    operator: Callable[..., Tensor], problem: str, monkeypatch: pytest.MonkeyPatch
+    operator: Callable[..., Tensor], problem: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = SimpleNamespace(default=operator, binary=torch.ops.mkldnn._linear_pointwise.binary)
+    own = torch.ops.mkldnn._linear_pointwise
+    changed = SimpleNamespace(**{"default": own.default, "binary": own.binary, name: operator})
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", changed)
     with pytest.warns(UserWarning, match=f"not as NGSGD calls it.*{problem}"):
         assert product._find_onednn() is None
