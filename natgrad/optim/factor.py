@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from natgrad.optim.one_thread import one_thread
 from natgrad.optim.product import linear, times
 from natgrad.optim.rows import squared_frobenius_norm
 
@@ -142,7 +143,8 @@ def update(
     previous = (factor.d + factor.rho).mul_((1.0 - eta) / unit).unsqueeze(1)
     Y = times((H * (weight_new / unit)).t(), X).addcmul_(factor.R, previous)
     Z = linear(Y, Y).to("cpu", torch.float64)  # small: faster there than on an accelerator
-    eigenvalues, U = torch.linalg.eigh(Z)  # in ascending order
+    with one_thread():
+        eigenvalues, U = torch.linalg.eigh(Z)  # in ascending order
     c_floor = max(((1.0 - eta) * factor.rho / unit) ** 2, MIN_EIGENVALUE)
     c = eigenvalues.clamp_min(c_floor)
     sqrt_c = c.sqrt()

@@ -1,15 +1,22 @@
-"""The inverse of a positive definite matrix, by products."""
+"""The inverse of a positive definite matrix, by LAPACK up to a size, and by products above it."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from natgrad.optim.one_thread import one_thread
 from natgrad.optim.product import linear, minus_transposed, times
 
-# LAPACK takes matrices of up to this size; larger ones are put together by products, which take
-# about half of its time at 512 x 512 (LOG.md).
-MAX_LAPACK_SIZE = 128
+# Up to these sizes LAPACK is faster than products (LOG.md has the times).
+MAX_LAPACK_SIZE = 256  # for an inverse
+MAX_TRIANGLE_SIZE = 64  # for the inverse of a triangle
+# MKL factors 128 x 128 in 86 us and 136 x 136 in 33: it takes a matrix of up to 128 rows for small.
+MAX_UNPADDED_SIZE = 96  # of those below, it is right
+MIN_PADDED_SIZE = 136
+# Columns this far apart, or a multiple of it, meet in the cache: 292 us for 256 x 256, 132 for 264.
+BAD_SIZE = 256
+PADDING = 8
 
 
 def inverse(lower: Tensor) -> Tensor:
@@ -29,15 +36,18 @@ def inverse(lower: Tensor) -> Tensor:
     """
     size, half = lower.shape[0], lower.shape[0] // 2
     if size <= MAX_LAPACK_SIZE:
-        return torch.cholesky_inverse(torch.linalg.cholesky(lower))
+        with one_thread():
+            # LAPACK's columns are our rows, and the result is symmetric.
+            return torch.cholesky_inverse(_cholesky(lower)).t()
     P, U, S = _eliminate(lower, half)
     S_inverse = inverse(S)
-    corner = times(S_inverse, U)
-    P_transposed = minus_transposed(P)  # twice, so that its sign does not matter
+    S_inverse_U = times(S_inverse, U)
+    minus_P_transposed = minus_transposed(P)  # of its square, the sign does not matter
     result = torch.empty_like(lower)
-    torch.add(linear(P_transposed, P_transposed), times(U.t(), corner), out=result[:half, :half])
-    torch.neg(corner, out=result[half:, :half])
-    minus_transposed(corner, out=result[:half, half:])
+    corner = minus_transposed(S_inverse_U, out=result[:half, half:])
+    squared = linear(minus_P_transposed, minus_P_transposed)
+    torch.sub(squared, times(corner, U), out=result[:half, :half])
+    torch.neg(S_inverse_U, out=result[half:, :half])
     result[half:, half:] = S_inverse
     return result
 
@@ -46,18 +56,11 @@ def _inverse_factor(lower: Tensor) -> Tensor:
     """Return the inverse of the Cholesky factor L of a matrix L L^T: [P 0; -Q U Q], Q of S."""
     size, half = lower.shape[0], lower.shape[0] // 2
     if size <= MAX_LAPACK_SIZE:
-        identity = torch.eye(size, dtype=lower.dtype, device=lower.device)
-        P: Tensor = torch.linalg.solve_triangular(
-            torch.linalg.cholesky(lower), identity, upper=False
-        )
-        return P
+        with one_thread():
+            return _inverse_triangle(_cholesky(lower))
     P, U, S = _eliminate(lower, half)
     Q = _inverse_factor(S)
-    result = torch.zeros_like(lower)
-    result[:half, :half] = P
-    result[half:, half:] = Q
-    torch.neg(times(Q, U), out=result[half:, :half])
-    return result
+    return _lower_blocks(P, times(Q, U), Q)
 
 
 def _eliminate(lower: Tensor, half: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,3 +68,43 @@ def _eliminate(lower: Tensor, half: int) -> tuple[Tensor, Tensor, Tensor]:
     P = _inverse_factor(lower[:half, :half])
     T = linear(lower[half:, :half], P)
     return P, times(T, P), lower[half:, half:] - linear(T, T)
+
+
+def _inverse_triangle(L: Tensor) -> Tensor:
+    """Return the inverse of a lower triangle: [P 0; -Q C P Q], P and Q of its halves' own."""
+    size, half = L.shape[0], L.shape[0] // 2
+    if size <= MAX_TRIANGLE_SIZE:
+        identity = torch.eye(size, dtype=L.dtype, device=L.device)
+        # From the right, torch has less to copy.
+        result: Tensor = torch.linalg.solve_triangular(L, identity, upper=False, left=False)
+        return result
+    P, Q = _inverse_triangle(L[:half, :half]), _inverse_triangle(L[half:, half:])
+    return _lower_blocks(P, times(Q, times(L[half:, :half], P)), Q)
+
+
+def _lower_blocks(first: Tensor, minus_corner: Tensor, last: Tensor) -> Tensor:
+    """Return [first 0; -minus_corner last]."""
+    half, size = first.shape[0], first.shape[0] + last.shape[0]
+    result = first.new_zeros(size, size)
+    result[:half, :half] = first
+    torch.neg(minus_corner, out=result[half:, :half])
+    result[half:, half:] = last
+    return result
+
+
+def _cholesky(lower: Tensor) -> Tensor:
+    """Return L of L L^T; where another size suits MKL better, as a part of a larger one."""
+    size = lower.shape[0]
+    padded_size = _padded(size) if lower.device.type == "cpu" else size
+    if padded_size > size:
+        padded = torch.eye(padded_size, dtype=lower.dtype)
+        padded[:size, :size] = lower
+        lower = padded
+    L: Tensor = torch.linalg.cholesky(lower)
+    return L[:size, :size]
+
+
+def _padded(size: int) -> int:
+    if size <= MAX_UNPADDED_SIZE:
+        return size
+    return max(size + PADDING if size % BAD_SIZE == 0 else size, MIN_PADDED_SIZE)

@@ -20,6 +20,8 @@ from torch.nn import Parameter
 
 # With fewer multiplications for each thread, the BLAS is the faster one: a call takes 12 us, not 2.
 MIN_MULTIPLICATIONS = 2**20
+# oneDNN leaves a result of few rows and fewer columns to one thread, but not its transpose.
+MAX_TRANSPOSED_ROWS = 256
 PLAIN = (Tensor, Parameter)  # of others, such as tensors in pieces on several machines, torch knows
 
 
@@ -30,6 +32,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[11., 17.]])
     """
     if _onednn is not None and _suits_onednn(input, weight, bias):
+        if bias is None and _is_better_transposed(input, weight):
+            return _onednn.linear(weight, input, None).t().contiguous()
         return _onednn.linear(input, weight, bias)
     return F.linear(input, weight, bias)
 
@@ -79,6 +83,16 @@ def _suits_onednn(input: Tensor, weight: Tensor, added: Tensor | None) -> bool:
         # For other strides oneDNN falls back on a loop that takes a thousand times as long.
         and (weight.is_contiguous() or weight.t().is_contiguous())
         and bool(torch.backends.mkldnn.enabled)
+    )
+
+
+def _is_better_transposed(input: Tensor, weight: Tensor) -> bool:
+    return (
+        input.dim() == 2
+        and weight.shape[0] < input.shape[0] <= MAX_TRANSPOSED_ROWS
+        and torch.get_num_threads() > 1
+        and input.is_contiguous()
+        and weight.is_contiguous()
     )
 
 

@@ -172,6 +172,25 @@ def test_other_products_go_to_the_blas(A: Tensor, B: Tensor, seen: list[torch.Si
 
 
 @needs_onednn
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_few_rows_and_fewer_columns_are_divided_among_threads_by_their_transpose(
+    num_threads: int, layout: str, seen: list[torch.Size]
+) -> None:
+    A, B = matrix(128, 1000, 1, layout=layout), matrix(80, 1000, 2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        result = linear(A, B)
+    finally:
+        torch.set_num_threads(before)
+    is_transposed = num_threads > 1 and layout == "rows"  # else a copy would cost what is gained
+    assert seen == [(80, 128) if is_transposed else (128, 80)]
+    assert result.is_contiguous()
+    assert relative_error(result, A.double() @ B.double().t()) < 1e-6
+
+
+@needs_onednn
 def test_torchs_own_switch_turns_onednn_off(seen: list[torch.Size]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of TF32, whatever is switched
