@@ -11,6 +11,8 @@ derivative), as fast as we know how to do them; `products, torch` are the same b
 nothing else (`benchmarks.arithmetic`): they tell what is arithmetic and what is not.
 `torch, no update` is torch's forward and backward pass alone: the network before any optimizer.
 `online, rank 20` has a rank of 20 at the outputs too, instead of 80: a choice for small layers.
+Freed memory stays with the process, as in jobs: else chance decides which method has to wait for
+the system to map it anew.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from benchmarks.harness import (
 from benchmarks.table import Goal, Row, Table
 from natgrad import NGSGD
 from natgrad.nn.network import NetworkConfig, build
+from natgrad.optim import keep_freed_memory
 
 NETWORKS = {
     # The paper's DNN2 (section 6), one that fits a laptop, and one to see whether all runs.
@@ -129,7 +132,11 @@ def measure(options: argparse.Namespace, findings: Findings) -> None:
     networks = options.networks or (["tiny"] if quick else ["dnn2", "small"])
     minibatches = options.minibatches or ([8] if quick else [128, 512])
     threads = options.threads or ([1] if quick else [1, 2])
-    findings.settings |= {"lr": LR, "steps_per_round": NUM_STEPS_PER_ROUND}
+    findings.settings |= {
+        "lr": LR,
+        "steps_per_round": NUM_STEPS_PER_ROUND,
+        "keeps_freed_memory": keep_freed_memory(),
+    }
     for network in networks:
         for minibatch in minibatches:
             for num_threads in threads:

@@ -20,6 +20,7 @@ from natgrad import NGSGD
 from natgrad.data import Block, Examples, build, open_examples
 from natgrad.nn import NetworkConfig
 from natgrad.nn import build as build_network
+from natgrad.optim import keep_freed_memory
 from natgrad.parallel.engines import open_engine
 from natgrad.recipes.train import (
     CombinationConfig,
@@ -111,6 +112,7 @@ def bare_loops(engine: Executor, examples: Examples, network: NetworkConfig, num
 def bare_loop(examples: str, block: int, network: NetworkConfig) -> float:
     """Train on a block that is in memory as minibatches, and return samples per second."""
     torch.set_num_threads(1)
+    keep_freed_memory()  # as jobs do
     minibatches = list(
         Block.read(open_examples(examples).block_paths[block]).minibatches(MINIBATCH, seed=0)
     )

@@ -27,6 +27,7 @@ from natgrad.nn import build
 from natgrad.parallel.combine import CombinationError
 from natgrad.parallel.engines import WorkerLost, open_engine
 from natgrad.parallel.outer import RunFailedError
+from natgrad.recipes import network_job
 from natgrad.recipes.network_job import log_probability, restore
 from natgrad.recipes.train import TrainConfig, plan_of, train, train_from_toml
 from natgrad.run.config import ConfigError
@@ -75,6 +76,16 @@ def test_one_job_is_serial_training(examples: Path, tmp_path: Path) -> None:
     assert len(iterations) == open_examples(examples).num_blocks
     assert all(event["learning_rate"] == event["effective_learning_rate"] for event in iterations)
     assert iterations[0]["learning_rate"] == 0.01
+
+
+def test_jobs_keep_the_memory_that_they_free(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(network_job, "keep_freed_memory", lambda: calls.append(None))
+    train(small_config(tmp_path, examples, training={"num_jobs": 2, "num_epochs": 1}))
+    num_jobs = len(events_of(tmp_path, "job"))
+    assert len(calls) == num_jobs > 0
 
 
 def test_models_are_evaluated_so_many_iterations_apart_and_the_last(
