@@ -27,7 +27,7 @@ from natgrad import NGSGD
 from natgrad.optim.inverse import inverse
 from natgrad.optim.product import add_times, linear, minus_transposed, times
 from natgrad.optim.product_sum import Term, add_products_
-from natgrad.optim.simple import identity_plus_gram
+from natgrad.optim.simple import lower_gram
 
 __all__ = ["METHODS", "arithmetic_of"]
 
@@ -179,7 +179,9 @@ def _mixed(X: Tensor) -> Tensor:
 
 def _inverse(X: Tensor) -> Tensor:
     """(I + X X^T)^-1, with `REGULARIZED`."""
-    return inverse(identity_plus_gram(X, REGULARIZED))
+    gram = lower_gram(X).mul_(REGULARIZED)
+    gram.diagonal().add_(1.0)
+    return inverse(gram)
 
 
 METHODS: dict[str, type[Layer]] = {

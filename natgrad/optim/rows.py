@@ -78,11 +78,12 @@ def squared_frobenius_norm(X: Tensor) -> float:
     # Row by row: the float32 norm of all of a large matrix at once is wrong by 2e-4 (512 x 12000).
     squared: float = torch.linalg.vector_norm(torch.linalg.vector_norm(X, dim=1)).item() ** 2
     if not math.isfinite(squared):
-        raise NonFiniteError(_describe_non_finite(X))
+        raise NonFiniteError(describe_non_finite(X))
     return squared
 
 
-def _describe_non_finite(X: Tensor) -> str:
+def describe_non_finite(X: Tensor) -> str:
+    """Return what makes the squared norm of X infinite, or not a number."""
     num_nan, num_inf = int(X.isnan().sum()), int(X.isinf().sum())
     if num_nan or num_inf:
         return f"{num_nan} NaN and {num_inf} infinite values of {X.numel()}"

@@ -24,7 +24,13 @@ from torch import Tensor
 from natgrad.optim.inverse import inverse
 from natgrad.optim.product import linear, minus_transposed, times
 from natgrad.optim.product_sum import Term
-from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
+from natgrad.optim.rows import (
+    NonFiniteError,
+    PlainRows,
+    Rows,
+    describe_non_finite,
+    squared_frobenius_norm,
+)
 
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 1e4  # how much round-off may be amplified before the computation goes to float64
@@ -66,61 +72,66 @@ def simple_rows(X: Tensor, alpha: float) -> Rows:
             f"may be singular; got {alpha}"
         )
     num_rows, num_columns = X.shape
-    squared_norm = squared_frobenius_norm(X)
-    if num_rows <= 1 or squared_norm == 0.0:
-        return PlainRows(X, squared_norm)
-    beta = alpha * squared_norm / (num_rows * num_columns)
-    is_exact = X.dtype == torch.float64
+    if num_rows <= 1:
+        return PlainRows(X)
     condition = num_columns / alpha  # of I + X^T X / (beta (N-1)) is at most about this
-    if is_exact or condition <= MAX_LOSS:
-        if num_rows <= num_columns:
-            return _MixedRows(X, squared_norm, beta)
-        Q, inverse_b = _in_column_space(X, beta)
-        if is_exact or condition <= MAX_LOSS * float(inverse_b.min()):
-            return _DenseRows(X, squared_norm, Q / inverse_b.unsqueeze(1))
-    return _DenseRows(X, squared_norm, simple_rows(X.double(), alpha).dense().to(X.dtype))
+    is_exact = X.dtype == torch.float64
+    if not is_exact and condition > MAX_LOSS:
+        return _in_float64(X, alpha)
+    is_wide = num_rows <= num_columns
+    gram = lower_gram(X if is_wide else minus_transposed(X))  # the sign does not matter
+    squared_norm = gram.diagonal().sum(dtype=torch.float64).item()  # spares a pass over X
+    if not math.isfinite(squared_norm):
+        raise NonFiniteError(describe_non_finite(X))
+    if squared_norm == 0.0:
+        return PlainRows(X, squared_norm)
+    unit = alpha * squared_norm / (num_rows * num_columns) * (num_rows - 1)  # beta (N-1)
+    gram.mul_(1.0 / unit).diagonal().add_(1.0)
+    if is_wide:
+        return _MixedRows(X, squared_norm, inverse(gram), unit)
+    Q = times(X, inverse(gram))  # in column space, about 3 N D^2 + O(D^3)
+    inverse_b = 1.0 - torch.linalg.vecdot(X, Q) / unit
+    if not is_exact and condition > MAX_LOSS * float(inverse_b.min()):
+        return _in_float64(X, alpha)
+    return _DenseRows(X, squared_norm, Q / inverse_b.unsqueeze(1))
 
 
-def _in_column_space(X: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """Return Q = X (I + X^T X / (beta (N-1)))^-1 and 1/b; cost about 3 N D^2 + O(D^3)."""
-    unit = beta * (X.shape[0] - 1)
-    minus_X_transposed = minus_transposed(X)  # of its square, the sign does not matter
-    Q = times(X, inverse(identity_plus_gram(minus_X_transposed, 1.0 / unit)))
-    return Q, 1.0 - torch.linalg.vecdot(X, Q) / unit
+def _in_float64(X: Tensor, alpha: float) -> Rows:
+    rows = simple_rows(X.double(), alpha)
+    return _DenseRows(X, rows.squared_norm, rows.dense().to(X.dtype))
 
 
-def identity_plus_gram(X: Tensor, scale: float) -> Tensor:
-    """Return I + scale X X^T (N, N), of which only the lower triangle is meant to be read."""
+def lower_gram(X: Tensor) -> Tensor:
+    """Return X X^T (N, N), of which only the lower triangle is meant to be read."""
     num_rows = X.shape[0]
+    if num_rows <= GRAM_STRIP:
+        return linear(X, X)
     X = X.contiguous()
     gram = X.new_zeros(num_rows, num_rows)
     for begin in range(0, num_rows, GRAM_STRIP):
         end = min(begin + GRAM_STRIP, num_rows)
-        torch.mul(linear(X[begin:], X[begin:end]), scale, out=gram[begin:, begin:end])
-    gram.diagonal().add_(1.0)
+        gram[begin:, begin:end] = linear(X[begin:], X[begin:end])
     return gram
 
 
 class _MixedRows(Rows):
-    """X_hat = diag(b) M X, in row space."""
+    """X_hat = diag(b) M X, in row space; `unit` is beta (N-1)."""
 
-    def __init__(self, X: Tensor, squared_norm: float, beta: float) -> None:
+    def __init__(self, X: Tensor, squared_norm: float, M: Tensor, unit: float) -> None:
         self.X = X
         self.squared_norm = squared_norm
-        unit = beta * (X.shape[0] - 1)
-        self.M = inverse(identity_plus_gram(X, 1.0 / unit))
-        self.b = self.M.diagonal().reciprocal()
-        difference = self.M.diagonal() - torch.linalg.vector_norm(self.M, dim=1).square_()
+        self.M = M
+        self.b = M.diagonal().reciprocal()
+        self._unit = unit
+        self._difference: Tensor = M.diagonal() - torch.linalg.vector_norm(M, dim=1).square_()
         self._X_hat: Tensor | None = None
-        if float(difference.mean()) < MIN_DIFFERENCE:
+        if self._difference.mean().item() < MIN_DIFFERENCE:
             # All samples alike, or alpha huge: the difference has no digits left.
-            self._X_hat = times(self.M, X).mul_(self.b.unsqueeze(1))
-            squared_norms = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
+            self._X_hat = times(M, X).mul_(self.b.unsqueeze(1))
+            squared = squared_frobenius_norm(self._X_hat)
         else:
-            squared_norms = difference.clamp_min_(0.0).mul_(unit).mul_(self.b.square())
-        total = float(squared_norms.sum())
-        self.gamma = math.sqrt(squared_norm / total) if total > 0.0 else 1.0
-        self._squared_row_norms: Tensor = squared_norms.mul_(self.gamma**2)
+            squared = unit * self._difference.dot(self.b.square()).item()
+        self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y = X^T (M diag(b) Y)."""
@@ -128,7 +139,11 @@ class _MixedRows(Rows):
 
     def squared_row_norms(self) -> Tensor:
         """Return ||x_bar_i||^2."""
-        return self._squared_row_norms
+        if self._X_hat is not None:
+            exact: Tensor = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
+            return exact.mul_(self.gamma**2)
+        scale = self._unit * self.gamma**2
+        return self._difference.clamp_min(0.0).mul_(self.b.square()).mul_(scale)
 
     def hat(self) -> Tensor:
         """Return X_hat."""
