@@ -18,10 +18,10 @@ def keep_freed_memory() -> bool:
 
     A training step allocates and frees the same tensors again and again. glibc gives large ones
     back to the system, which then has to find, clear and map their pages anew: up to thousands of
-    page faults a step, 3 to 9 % of its time with NGSGD (LOG.md). After this call, up to 1 GiB stays
-    with the process. Jobs of `natgrad train` call it; in a script of your own, call it once, before
-    training. Results do not depend on it. Whoever has set glibc's own variables of the environment
-    is left to them, and on systems without glibc there is nothing to do.
+    page faults a step, 3 to 12 % of its time with NGSGD (LOG.md). After this call, up to 1 GiB
+    stays with the process. Jobs of `natgrad train` call it; in a script of your own, call it once,
+    before training. Results do not depend on it. Whoever has set glibc's own variables of the
+    environment is left to them, and on systems without glibc there is nothing to do.
 
     >>> keep_freed_memory() in (True, False)
     True

@@ -97,7 +97,7 @@ def _cholesky(lower: Tensor) -> Tensor:
     size = lower.shape[0]
     padded_size = _padded(size) if lower.device.type == "cpu" else size
     if padded_size > size:
-        padded = torch.eye(padded_size, dtype=lower.dtype)
+        padded = torch.eye(padded_size, dtype=lower.dtype, device=lower.device)
         padded[:size, :size] = lower
         lower = padded
     L: Tensor = torch.linalg.cholesky(lower)

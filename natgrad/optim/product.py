@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 # With fewer multiplications for each thread, the BLAS is the faster one: a call takes 12 us, not 2.
 MIN_MULTIPLICATIONS = 2**20
-# oneDNN leaves a result of few rows and fewer columns to one thread, but not its transpose.
+# oneDNN divides a result of few rows and fewer columns badly among threads; its transpose, well.
 MAX_TRANSPOSED_ROWS = 256
 PLAIN = (Tensor, Parameter)  # of others, such as tensors in pieces on several machines, torch knows
 
