@@ -38,8 +38,8 @@ from benchmarks.harness import (
 )
 from benchmarks.table import Goal, Row, Table
 from natgrad import NGSGD
+from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn.network import NetworkConfig, build
-from natgrad.optim import keep_freed_memory
 
 NETWORKS = {
     # The paper's DNN2 (section 6), one that fits a laptop, and one to see whether all runs.

@@ -18,9 +18,9 @@ from benchmarks.table import Goal, Row, Table
 from benchmarks.turns import RunInTurns
 from natgrad import NGSGD
 from natgrad.data import Block, Examples, build, open_examples
+from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn import NetworkConfig
 from natgrad.nn import build as build_network
-from natgrad.optim import keep_freed_memory
 from natgrad.parallel.engines import open_engine
 from natgrad.recipes.train import (
     CombinationConfig,

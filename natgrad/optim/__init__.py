@@ -1,17 +1,9 @@
 """Natural-gradient SGD: the optimizer, and the two preconditioners it is made of."""
 
-from natgrad.optim.freed_memory import keep_freed_memory
 from natgrad.optim.hogwild import share_parameters
 from natgrad.optim.ngsgd import NGSGD
 from natgrad.optim.online import OnlineFisher
 from natgrad.optim.rows import NonFiniteError
 from natgrad.optim.simple import precondition_simple
 
-__all__ = [
-    "NGSGD",
-    "NonFiniteError",
-    "OnlineFisher",
-    "keep_freed_memory",
-    "precondition_simple",
-    "share_parameters",
-]
+__all__ = ["NGSGD", "NonFiniteError", "OnlineFisher", "precondition_simple", "share_parameters"]
