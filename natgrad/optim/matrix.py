@@ -9,7 +9,7 @@ row per sample. The bias is one more column of W, whose input is always 1.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from torch.nn import Parameter
 
 from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
-from natgrad.optim.online import OnlineFisher
+from natgrad.optim.online import Lesson, OnlineFisher, learn
 from natgrad.optim.product_sum import add_products_
 from natgrad.optim.refusal import bad_rows
 from natgrad.optim.rows import NonFiniteError, PlainRows, Rows
@@ -38,6 +38,13 @@ class Pass:
     accumulating: bool = False  # True: rows are collected, and nothing is computed from them yet
     refused: str | None = None  # what was not finite, and where
     updated: list[str] = field(default_factory=list)  # fused: the layers that have changed already
+    lessons: list[Lesson] = field(default_factory=list)  # what factors shall learn, all at once
+
+    @torch.no_grad()
+    def learn(self) -> None:
+        """Let the Fisher factors learn what they are still to learn."""
+        lessons, self.lessons = self.lessons, []
+        learn(lessons)
 
 
 class Call(NamedTuple):
@@ -107,9 +114,12 @@ class WeightMatrix:
         if self._open_calls or is_again:
             # Another call of the layer may follow in this backward pass; if it was never meant to
             # (its output was not used), the end of the pass completes the minibatch.
-            torch.autograd.Variable._execution_engine.queue_callback(self.complete)
+            _at_end_of_backward(self.complete)
             return None
-        return self._complete()
+        gradient = self._complete()
+        if self.shared.lessons:
+            _at_end_of_backward(self.shared.learn)
+        return gradient
 
     def complete(self) -> None:
         """Let the rows that were collected, if any, be a whole minibatch."""
@@ -117,6 +127,7 @@ class WeightMatrix:
             return
         with torch.no_grad():
             gradient = self._complete()
+        self.shared.learn()
         if gradient is not None:
             accumulate_grad(self.weight, gradient.weight)
             for bias, grad in gradient.biases.items():
@@ -163,7 +174,12 @@ class WeightMatrix:
             fisher_in = learned.fisher_in = self._fisher(learned.fisher_in, "rank_in", Y.shape[1])
             fisher_out = self._fisher(learned.fisher_out, "rank_out", X.shape[1])
             learned.fisher_out = fisher_out
-        return fisher_out.rows(X), fisher_in.rows(Y)
+        if any(lesson.fisher in (fisher_in, fisher_out) for lesson in self.shared.lessons):
+            self.shared.learn()  # the second minibatch of one backward pass meets what is learned
+        X_bar, lessons_out = fisher_out.meet(X)
+        Y_bar, lessons_in = fisher_in.meet(Y)
+        self.shared.lessons += lessons_out + lessons_in
+        return X_bar, Y_bar
 
     def _fisher(self, fisher: OnlineFisher | None, rank: str, dimension: int) -> OnlineFisher:
         """Return the factor of rows of this dimension, with the options of the group.
@@ -251,6 +267,10 @@ class WeightMatrix:
             {k: v.to(like, copy=True) if isinstance(v, Tensor) else v for k, v in state.items()}
         )
         return fisher
+
+
+def _at_end_of_backward(action: Callable[[], None]) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(action)
 
 
 def _add_product_(

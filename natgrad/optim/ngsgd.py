@@ -165,6 +165,7 @@ class NGSGD(torch.optim.Optimizer):
         self._check_taps()
         for matrix in self._matrices.values():
             matrix.complete()  # what `accumulate` collected and no later backward pass reached
+        self._pass.learn()  # what a backward pass that did not come to its end has left
         self._refuse_if_not_finite()
         for group in self.param_groups:
             lr = float(group["lr"])
@@ -216,6 +217,7 @@ class NGSGD(torch.optim.Optimizer):
             matrix.take_back()
         self._pass.refused = None
         self._pass.updated.clear()
+        self._pass.lessons.clear()
 
     # -- modes -----------------------------------------------------------------------------------
 

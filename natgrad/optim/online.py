@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from natgrad.optim.factor import FisherFactor, eta_of, start, update
+from natgrad.optim.factor import FisherFactor, Observation, eta_of, start, update_all
 from natgrad.optim.product import add_times, linear, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
@@ -146,19 +147,29 @@ class OnlineFisher:
         The factor that X meets was estimated from the minibatches before it; the first that is not
         zero starts it.
         """
+        rows, lessons = self.meet(X)
+        learn(lessons)
+        return rows
+
+    def meet(self, X: Tensor) -> tuple[Rows, list[Lesson]]:
+        """Return the preconditioned X, as `rows` does, and what there is to `learn` from it.
+
+        That is one lesson, or none where it is not time. The next X may meet the factor before.
+        """
         squared_norm = squared_frobenius_norm(X)
         with self._state_lock:
             factor = self._factor_for(X, squared_norm)
             if factor is None or X.shape[0] == 0:  # nothing to precondition or to learn from
-                return PlainRows(X, squared_norm)
+                return PlainRows(X, squared_norm), []
             if self._e is None:
                 self._e = factor.removed(self.alpha)
             e, t = self._e, self.t
             self.t += 1
         rows = LowRankRows(X, factor, e, squared_norm)
-        if t < NUM_INITIAL_UPDATES or t % self.update_period == 0:
-            self._learn(factor, rows)
-        return rows
+        if t >= NUM_INITIAL_UPDATES and t % self.update_period != 0:
+            return rows, []
+        eta = eta_of(X.shape[0], self.num_samples_history)
+        return rows, [Lesson(self, Observation(factor, X, rows.H, squared_norm, eta))]
 
     def _factor_for(self, X: Tensor, squared_norm: float) -> FisherFactor | None:
         """Return the factor in the type of X, started if it is time; None if it is not.
@@ -180,19 +191,6 @@ class OnlineFisher:
             self.factor = FisherFactor(self.factor.R.to(X), self.factor.d.to(X), self.factor.rho)
             self._e = None
         return self.factor
-
-    def _learn(self, factor: FisherFactor, rows: LowRankRows) -> None:
-        """Update the factor that the rows have met, unless another thread does, or just did."""
-        if not self._update_lock.acquire(blocking=False):
-            return
-        try:
-            if self.factor is factor:
-                eta = eta_of(rows.X.shape[0], self.num_samples_history)
-                updated = update(factor, rows.X, rows.H, rows.squared_norm, eta)
-                with self._state_lock:
-                    self.factor, self._e = updated, None
-        finally:
-            self._update_lock.release()
 
     def configure(self, alpha: float, num_samples_history: float, update_period: int) -> None:
         """Change the options from the next minibatch on."""
@@ -252,6 +250,30 @@ class OnlineFisher:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._make_locks()
+
+
+class Lesson(NamedTuple):
+    """A minibatch that one side of a weight matrix has met, and is to learn from."""
+
+    fisher: OnlineFisher
+    seen: Observation
+
+
+def learn(lessons: Iterable[Lesson]) -> None:
+    """Update the factors that minibatches have met, all at once, which takes less time.
+
+    Those that another thread is updating, or just has, are left to it.
+    """
+    taken = [lesson for lesson in lessons if lesson.fisher._update_lock.acquire(blocking=False)]
+    try:
+        current = [lesson for lesson in taken if lesson.fisher.factor is lesson.seen.factor]
+        updated = update_all([lesson.seen for lesson in current])
+        for (fisher, _), factor in zip(current, updated, strict=True):
+            with fisher._state_lock:
+                fisher.factor, fisher._e = factor, None
+    finally:
+        for lesson in taken:
+            lesson.fisher._update_lock.release()
 
 
 def check_options(rank: int, alpha: float, num_samples_history: float, update_period: int) -> None:

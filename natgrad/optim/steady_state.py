@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.diagnose import dense, smoothed
-from natgrad.optim.factor import RELATIVE_FLOOR, FisherFactor, update
+from natgrad.optim.factor import RELATIVE_FLOOR, FisherFactor, Observation, update
 
 __all__ = [
     "Distance",
@@ -101,7 +101,7 @@ def exact_minibatch(eigenvalues: Tensor) -> Tensor:
 
 def step(factor: FisherFactor, X: Tensor, eta: float) -> FisherFactor:
     """Return the factor after one update of the online method, the very one that NGSGD makes."""
-    return update(factor, X, X @ factor.R.t(), float(X.square().sum()), eta)
+    return update(Observation(factor, X, X @ factor.R.t(), float(X.square().sum()), eta))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim import OnlineFisher, precondition_simple, product
-from natgrad.optim.factor import FisherFactor, eta_of, update
+from natgrad.optim.factor import FisherFactor, Observation, eta_of, update
 from natgrad.optim.online import LowRankRows
 from natgrad.optim.rows import squared_frobenius_norm
 from tests.optim.samples import relative_error
@@ -192,14 +192,14 @@ def test_one_online_step_from_the_state_of_the_reference_gives_its_next_state(
             assert torch.equal(step.before.R, step.after.R)
             continue
         factor = FisherFactor(step.before.R, step.before.d, step.before.rho)
-        new = update(
+        seen = Observation(
             factor,
             step.X,
             step.X @ factor.R.T,
             squared_frobenius_norm(step.X),
             eta_of(step.X.shape[0], history),
-            absolute_floor=1e-10,
         )
+        new = update(seen, absolute_floor=1e-10)
         assert relative_error(State(new.R, new.d, new.rho).F, step.after.F) < ONLINE_TOLERANCE
         assert relative_error(new.d, step.after.d) < ONLINE_TOLERANCE
         tolerance = RHO_TOLERANCE.get(case, ONLINE_TOLERANCE)

@@ -211,14 +211,13 @@ def test_factor_that_another_thread_is_updating_is_applied_as_it_is() -> None:
 
 def test_update_of_a_factor_that_another_thread_has_replaced_is_given_up() -> None:
     fisher = learned_fisher()
-    rows = learned_fisher().rows(randn(20, 8, seed=9))
-    assert isinstance(rows, online.LowRankRows)
+    _, [lesson] = fisher.meet(randn(20, 8, seed=9))
     assert fisher.factor is not None
-    former, state = fisher.factor, bits(fisher.state_dict())
+    state = bits(fisher.state_dict())
     fisher.load_state_dict(fisher.state_dict())
-    fisher._learn(former, rows)
+    online.learn([lesson])
     assert bits(fisher.state_dict()) == state
-    fisher._learn(fisher.factor, rows)
+    online.learn([lesson._replace(seen=lesson.seen._replace(factor=fisher.factor))])
     assert bits(fisher.state_dict()) != state
 
 
