@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from natgrad import NGSGD
-from natgrad.optim.inverse import inverse
+from natgrad.optim.inverse import inverse_with_identity
 from natgrad.optim.product import add_times, linear, minus_transposed, times
 from natgrad.optim.product_sum import Term, add_products_
 from natgrad.optim.simple import lower_gram
@@ -179,9 +179,7 @@ def _mixed(X: Tensor) -> Tensor:
 
 def _inverse(X: Tensor) -> Tensor:
     """(I + X X^T)^-1, with `REGULARIZED`."""
-    gram = lower_gram(X).mul_(REGULARIZED)
-    gram.diagonal().add_(1.0)
-    return inverse(gram)
+    return inverse_with_identity(lower_gram(X), REGULARIZED)
 
 
 METHODS: dict[str, type[Layer]] = {

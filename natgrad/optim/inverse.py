@@ -19,6 +19,20 @@ BAD_SIZE = 256
 PADDING = 8
 
 
+def inverse_with_identity(lower: Tensor, weight: float) -> Tensor:
+    """Return (I + weight A)^-1 for A (N, N), positive semidefinite, whose lower triangle is given.
+
+    >>> inverse_with_identity(torch.tensor([[1.0, 0.0], [1.0, 1.0]]), weight=2.0)
+    tensor([[ 0.6000, -0.4000],
+            [-0.4000,  0.6000]])
+    """
+    size = lower.shape[0]
+    is_small = size <= MAX_LAPACK_SIZE
+    whole = _identity(_padded_size(lower) if is_small else size, like=lower)
+    whole[:size, :size].add_(lower, alpha=weight)
+    return _inverse_by_lapack(whole, size) if is_small else inverse(whole)
+
+
 def inverse(lower: Tensor) -> Tensor:
     """Return the inverse of the positive definite matrix (N, N) whose lower triangle is given.
 
@@ -36,9 +50,7 @@ def inverse(lower: Tensor) -> Tensor:
     """
     size, half = lower.shape[0], lower.shape[0] // 2
     if size <= MAX_LAPACK_SIZE:
-        with one_thread():
-            # LAPACK's columns are our rows, and the result is symmetric.
-            return torch.cholesky_inverse(_cholesky(lower)).t()
+        return _inverse_by_lapack(_with_padding(lower), size)
     P, U, S = _eliminate(lower, half)
     S_inverse = inverse(S)
     S_inverse_U = times(S_inverse, U)
@@ -57,7 +69,7 @@ def _inverse_factor(lower: Tensor) -> Tensor:
     size, half = lower.shape[0], lower.shape[0] // 2
     if size <= MAX_LAPACK_SIZE:
         with one_thread():
-            return _inverse_triangle(_cholesky(lower))
+            return _inverse_triangle(torch.linalg.cholesky(_with_padding(lower))[:size, :size])
     P, U, S = _eliminate(lower, half)
     Q = _inverse_factor(S)
     return _lower_blocks(P, times(Q, U), Q)
@@ -74,9 +86,10 @@ def _inverse_triangle(L: Tensor) -> Tensor:
     """Return the inverse of a lower triangle: [P 0; -Q C P Q], P and Q of its halves' own."""
     size, half = L.shape[0], L.shape[0] // 2
     if size <= MAX_TRIANGLE_SIZE:
-        identity = torch.eye(size, dtype=L.dtype, device=L.device)
         # From the right, torch has less to copy.
-        result: Tensor = torch.linalg.solve_triangular(L, identity, upper=False, left=False)
+        result: Tensor = torch.linalg.solve_triangular(
+            L, _identity(size, like=L), upper=False, left=False
+        )
         return result
     P, Q = _inverse_triangle(L[:half, :half]), _inverse_triangle(L[half:, half:])
     return _lower_blocks(P, times(Q, times(L[half:, :half], P)), Q)
@@ -92,19 +105,30 @@ def _lower_blocks(first: Tensor, minus_corner: Tensor, last: Tensor) -> Tensor:
     return result
 
 
-def _cholesky(lower: Tensor) -> Tensor:
-    """Return L of L L^T; where another size suits MKL better, as a part of a larger one."""
-    size = lower.shape[0]
-    padded_size = _padded(size) if lower.device.type == "cpu" else size
-    if padded_size > size:
-        padded = torch.eye(padded_size, dtype=lower.dtype, device=lower.device)
-        padded[:size, :size] = lower
-        lower = padded
-    L: Tensor = torch.linalg.cholesky(lower)
-    return L[:size, :size]
+def _inverse_by_lapack(padded: Tensor, size: int) -> Tensor:
+    """Return the inverse of the first `size` rows and columns; what is below and beside is zero."""
+    with one_thread():
+        L = torch.linalg.cholesky(padded)[:size, :size]
+        # LAPACK's columns are our rows, and the result is symmetric.
+        return torch.cholesky_inverse(L).t()
 
 
-def _padded(size: int) -> int:
-    if size <= MAX_UNPADDED_SIZE:
+def _with_padding(lower: Tensor) -> Tensor:
+    """Return the matrix as a part of a larger one, where another size suits MKL better."""
+    size, padded_size = lower.shape[0], _padded_size(lower)
+    if padded_size == size:
+        return lower
+    padded = _identity(padded_size, like=lower)
+    padded[:size, :size] = lower
+    return padded
+
+
+def _identity(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)
+
+
+def _padded_size(matrix: Tensor) -> int:
+    size = matrix.shape[0]
+    if size <= MAX_UNPADDED_SIZE or matrix.device.type != "cpu":
         return size
     return max(size + PADDING if size % BAD_SIZE == 0 else size, MIN_PADDED_SIZE)

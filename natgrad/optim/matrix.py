@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -294,9 +295,10 @@ def _stack(
     """
     if len(calls) == 1 and len(biases) <= 1:  # nearly always
         X, Y, bias = calls[0]
-        X, Y = X.to(dtype), Y.to(dtype)
+        if X.dtype != dtype or Y.dtype != dtype:
+            X, Y = X.to(dtype), Y.to(dtype)
         if biases:
-            Y = torch.cat([Y, Y.new_full((len(Y), 1), float(bias is biases[0]))], dim=1)
+            Y = F.pad(Y, (0, 1), value=float(bias is biases[0]))
         return X, Y
     X = torch.cat([call.X.to(dtype) for call in calls])
     Y = torch.cat([call.Y.to(dtype) for call in calls])

@@ -22,26 +22,46 @@ NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first min
 MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, it is taken from X_hat itself
 
 
+class Removal(NamedTuple):
+    """What a factor takes out of rows, in the two forms in which it is used.
+
+    minus_e: (rank,), of eqn:etii
+    lost: (rank,), sqrt(2 e - e^2): as R is orthonormal, ||x_hat||^2 = ||x||^2 - ||lost * h||^2
+    """
+
+    minus_e: Tensor
+    lost: Tensor
+
+    @classmethod
+    def by(cls, factor: FisherFactor, alpha: float) -> Removal:
+        """Return what the factor takes out with this smoothing."""
+        e = factor.removed(alpha)
+        return cls(-e, (e * (2.0 - e)).sqrt_())
+
+
 class LowRankRows(Rows):
     """X_hat = beta X G^-1 = X + V R (eqn:hatxt:compute:2), V = -H diag(e), H = X R^T (eqn:ht)."""
 
-    def __init__(self, X: Tensor, factor: FisherFactor, e: Tensor, squared_norm: float) -> None:
+    def __init__(
+        self, X: Tensor, factor: FisherFactor, removal: Removal, squared_norm: float
+    ) -> None:
         self.X = X
         self.squared_norm = squared_norm
         self.R = factor.R
         self.H = linear(X, factor.R)
-        self.V = self.H * -e
+        self.V = self.H * removal.minus_e
+        self._lost = self.H * removal.lost
         self._X_hat: Tensor | None = None  # where it had to be formed for its norm
         self.gamma = self._gamma()
 
     def _gamma(self) -> float:
         """Return sqrt(tr(X X^T) / tr(X_hat X_hat^T)), or 1 where X is zero (eqn:gammat).
 
-        As R is orthonormal, ||X_hat||^2 = ||X||^2 + 2 <H, V> + ||V||^2 needs no X_hat; only where
-        X_hat is much smaller than X would the difference lose its digits.
+        What is lost tells the norm of X_hat without forming it; only where nearly all is would the
+        difference lose its digits.
         """
-        h, v = self.H.view(-1), self.V.view(-1)
-        squared = self.squared_norm + 2.0 * h.dot(v).item() + v.dot(v).item()
+        lost = self._lost.view(-1)
+        squared = self.squared_norm - lost.dot(lost).item()
         if squared < MIN_SHRINKAGE * self.squared_norm:
             self._X_hat = self.hat()
             squared = squared_frobenius_norm(self._X_hat)
@@ -66,12 +86,12 @@ class LowRankRows(Rows):
         return add_times(self.X, self.V, self.R)
 
     def squared_row_norms(self) -> Tensor:
-        """Return gamma^2 p_i, with p_i = ||x_i||^2 + 2 h_i.v_i + ||v_i||^2 (eqn:pi)."""
+        """Return gamma^2 p_i, with p_i = ||x_hat_i||^2 (eqn:pi)."""
         if self._X_hat is not None:
             exact: Tensor = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
             return exact.mul_(self.gamma**2)
-        added = ((2.0 * self.H + self.V) * self.V).sum(dim=1)
-        squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_() + added
+        squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_()
+        squared -= torch.linalg.vector_norm(self._lost, dim=1).square_()
         return squared.clamp_min_(0.0).mul_(self.gamma**2)
 
 
@@ -112,11 +132,11 @@ class OnlineFisher:
         self.update_period = update_period
         self.t = 0  # minibatches seen since the first that was not zero
         self.factor: FisherFactor | None = None
-        self._e: Tensor | None = None
+        self._removal: Removal | None = None  # of the factor
         self._make_locks()
 
     def _make_locks(self) -> None:
-        self._state_lock = threading.Lock()  # of factor, e and t: held for moments
+        self._state_lock = threading.Lock()  # of factor, removal and t: held for moments
         self._update_lock = threading.Lock()  # held while the next factor is computed
 
     def precondition(self, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,11 +181,11 @@ class OnlineFisher:
             factor = self._factor_for(X, squared_norm)
             if factor is None or X.shape[0] == 0:  # nothing to precondition or to learn from
                 return PlainRows(X, squared_norm), []
-            if self._e is None:
-                self._e = factor.removed(self.alpha)
-            e, t = self._e, self.t
+            if self._removal is None:
+                self._removal = Removal.by(factor, self.alpha)
+            removal, t = self._removal, self.t
             self.t += 1
-        rows = LowRankRows(X, factor, e, squared_norm)
+        rows = LowRankRows(X, factor, removal, squared_norm)
         if t >= NUM_INITIAL_UPDATES and t % self.update_period != 0:
             return rows, []
         eta = eta_of(X.shape[0], self.num_samples_history)
@@ -181,7 +201,7 @@ class OnlineFisher:
             if squared_norm == 0.0 or rank <= 0:
                 return None
             self.factor = start(X, rank)
-            self._e = None
+            self._removal = None
         elif not self.fits(X.shape[1]):
             raise ValueError(
                 f"this OnlineFisher tracks vectors of dimension {self.factor.R.shape[1]}, "
@@ -189,14 +209,14 @@ class OnlineFisher:
             )
         elif self.factor.R.dtype != X.dtype or self.factor.R.device != X.device:  # moved since
             self.factor = FisherFactor(self.factor.R.to(X), self.factor.d.to(X), self.factor.rho)
-            self._e = None
+            self._removal = None
         return self.factor
 
     def configure(self, alpha: float, num_samples_history: float, update_period: int) -> None:
         """Change the options from the next minibatch on."""
         if alpha != self.alpha:
             with self._state_lock:
-                self.alpha, self._e = alpha, None
+                self.alpha, self._removal = alpha, None
         self.num_samples_history = num_samples_history
         self.update_period = update_period
 
@@ -213,7 +233,7 @@ class OnlineFisher:
         """Forget all minibatches since `snapshot`."""
         with self._state_lock:
             self.factor, self.t = snapshot
-            self._e = None
+            self._removal = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return R (rank, D), d (rank,), rho and t; only t before the first nonzero minibatch."""
@@ -240,7 +260,7 @@ class OnlineFisher:
             self.factor = FisherFactor(R, d, float(state["rho"]))
         else:
             self.factor = None
-        self._e = None
+        self._removal = None
         self.t = int(state["t"])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -270,7 +290,7 @@ def learn(lessons: Iterable[Lesson]) -> None:
         updated = update_all([lesson.seen for lesson in current])
         for (fisher, _), factor in zip(current, updated, strict=True):
             with fisher._state_lock:
-                fisher.factor, fisher._e = factor, None
+                fisher.factor, fisher._removal = factor, None
     finally:
         for lesson in taken:
             lesson.fisher._update_lock.release()

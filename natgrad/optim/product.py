@@ -31,7 +31,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
     tensor([[11., 17.]])
     """
-    if _onednn is not None and _suits_onednn(input, weight, bias):
+    if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], bias):
         if bias is None and _is_better_transposed(input, weight):
             return _onednn.linear(weight, input, None).t().contiguous()
         return _onednn.linear(input, weight, bias)
@@ -49,7 +49,7 @@ def add_times(C: Tensor, A: Tensor, B: Tensor) -> Tensor:
     >>> add_times(torch.tensor([[1.0]]), torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
     tensor([[12.]])
     """
-    if _onednn is not None and _suits_onednn(A, B.t(), C):
+    if _onednn is not None and _suits_onednn(A, B, B.shape[1], C):
         return _onednn.add_linear(C, A, B.t())
     return torch.addmm(C, A, B)
 
@@ -68,20 +68,24 @@ def minus_transposed(A: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def goes_to_onednn(A: Tensor, B: Tensor) -> bool:
-    """Whether oneDNN forms A B."""
-    return _onednn is not None and _suits_onednn(A, B.t(), None)
+    """Whether oneDNN forms A B, or A^T B, whichever of them there is."""
+    return _onednn is not None and _suits_onednn(A, B, B.shape[1], None)
 
 
-def _suits_onednn(input: Tensor, weight: Tensor, added: Tensor | None) -> bool:
+def _suits_onednn(left: Tensor, right: Tensor, num_results: int, added: Tensor | None) -> bool:
+    """Whether a product is one for oneDNN; each element of `left` goes into so many results.
+
+    `right`, and `left` too, may be the transpose of what is multiplied.
+    """
     return (
-        type(input) in PLAIN
-        and type(weight) in PLAIN
-        and input.dtype == weight.dtype == torch.float32
-        and input.numel() * weight.shape[0] >= MIN_MULTIPLICATIONS * torch.get_num_threads()
-        and input.device.type == weight.device.type == "cpu"
+        type(left) in PLAIN
+        and type(right) in PLAIN
+        and left.dtype == right.dtype == torch.float32
+        and left.numel() * num_results >= MIN_MULTIPLICATIONS * torch.get_num_threads()
+        and left.device.type == right.device.type == "cpu"
         and (added is None or added.dtype == torch.float32)
         # For other strides oneDNN falls back on a loop that takes a thousand times as long.
-        and (weight.is_contiguous() or weight.t().is_contiguous())
+        and (right.is_contiguous() or right.stride() == (1, right.shape[0]))
         and bool(torch.backends.mkldnn.enabled)
     )
 

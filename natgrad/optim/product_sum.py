@@ -32,20 +32,40 @@ class Term(NamedTuple):
     right: Tensor
     plus: tuple[Tensor, Tensor] | None = None
 
+    def columns(self, chosen: slice) -> Term:
+        """Return what makes only these rows of the product."""
+        if self.plus is None:
+            return Term(self.left[:, chosen], self.right)
+        V, R = self.plus
+        return Term(self.left[:, chosen], self.right, (V, R[:, chosen].contiguous()))
+
+    def whole_left(self) -> Tensor:
+        """Return left + V R."""
+        return self.left if self.plus is None else add_times(self.left, *self.plus)
+
 
 class _Scratch(threading.local):
     """Memory that is used again and again: fresh memory would cost a page fault per 4 KiB."""
 
     def __init__(self) -> None:
         self.memory: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self.latest = torch.empty(0, 0)
 
     def matrix(self, like: Tensor, num_rows: int, num_columns: int) -> Tensor:
         """Return a (num_rows, num_columns) matrix of the type and on the device of `like`."""
+        latest = self.latest
+        if (
+            latest.shape == (num_rows, num_columns)
+            and latest.dtype == like.dtype
+            and latest.device == like.device
+        ):
+            return latest
         key, size = (like.dtype, like.device), num_rows * num_columns
         memory = self.memory.get(key)
         if memory is None or memory.numel() < size:
             memory = self.memory[key] = like.new_empty(size)
-        return memory[:size].view(num_rows, num_columns)
+        self.latest = memory[:size].view(num_rows, num_columns)
+        return self.latest
 
 
 _memory = _Scratch()
@@ -65,7 +85,7 @@ def add_products_(
     `keep=False` overwrites whatever the memory held.
     """
     is_small = weight.numel() <= MAX_WHOLE_ELEMENTS
-    is_left_to_blas = is_small and not goes_to_onednn(terms[0].left.t(), terms[0].right)
+    is_left_to_blas = is_small and not goes_to_onednn(terms[0].left, terms[0].right)
     add = _add_whole_ if is_left_to_blas else _add_by_blocks_
     add(weight, biases, terms, scale, keep)
 
@@ -94,34 +114,46 @@ def _add_by_blocks_(
     the other; one more column, for a bias, costs oneDNN nearly nothing.
     """
     right = terms[0].right if len(terms) == 1 else torch.cat([term.right for term in terms])
-    step = _block_rows(weight.shape[0], max(right.shape))
-    for begin in range(0, weight.shape[0], step):
-        end = min(begin + step, weight.shape[0])
-        minus_product = times(_minus_block(terms, begin, end, num_columns=right.shape[0]), right)
-        # Products straight into weights that are not in the cache would fetch them many times.
-        matrix, vectors = _split(minus_product, weight.shape[1])
-        for parameter, minus_change in zip((weight, *biases), (matrix, *vectors), strict=True):
-            if keep:
-                parameter[begin:end].add_(minus_change, alpha=-scale)
-            else:
-                torch.mul(minus_change, -scale, out=parameter[begin:end])
+    num_rows = weight.shape[0]
+    step = _block_rows(num_rows, max(right.shape))
+    if step >= num_rows:  # to take parts of all that is given would cost time, too
+        _add_block_(weight, biases, terms, right, scale, keep)
+        return
+    for begin in range(0, num_rows, step):
+        block = slice(begin, begin + step)
+        parts = [bias[block] for bias in biases], [term.columns(block) for term in terms]
+        _add_block_(weight[block], *parts, right, scale, keep)
 
 
-def _minus_block(terms: Sequence[Term], begin: int, end: int, num_columns: int) -> Tensor:
-    """Return rows begin to end of -[left_1^T left_2^T ...], in memory that is used again.
+def _add_block_(
+    weight: Tensor,
+    biases: Sequence[Tensor],
+    terms: Sequence[Term],
+    right: Tensor,
+    scale: float,
+    keep: bool,
+) -> None:
+    # Products straight into weights that are not in the cache would fetch them many times.
+    minus_product = times(_minus_transposed_lefts(terms, right.shape[0]), right)
+    matrix, vectors = _split(minus_product, weight.shape[1])
+    for parameter, minus_change in zip((weight, *biases), (matrix, *vectors), strict=True):
+        if keep:
+            parameter.add_(minus_change, alpha=-scale)
+        else:
+            torch.mul(minus_change, -scale, out=parameter)
 
-    Their columns are those of `left`, one K after the other: (end - begin, num_columns).
-    """
-    block = _memory.matrix(terms[0].left, end - begin, num_columns)
+
+def _minus_transposed_lefts(terms: Sequence[Term], num_columns: int) -> Tensor:
+    """Return -[left_1^T left_2^T ...], (D, num_columns), in memory that is used again."""
+    memory = _memory.matrix(terms[0].left, terms[0].left.shape[1], num_columns)
+    if len(terms) == 1:
+        return minus_transposed(terms[0].whole_left(), out=memory)
     column = 0
-    for left, _, plus in terms:
-        part = left[:, begin:end]
-        if plus is not None:
-            V, R = plus
-            part = add_times(part, V, R[:, begin:end].contiguous())
-        minus_transposed(part, out=block[:, column : column + left.shape[0]])
-        column += left.shape[0]
-    return block
+    for term in terms:
+        end = column + term.left.shape[0]
+        minus_transposed(term.whole_left(), out=memory[:, column:end])
+        column = end
+    return memory
 
 
 def _split(right: Tensor, num_inputs: int) -> tuple[Tensor, list[Tensor]]:

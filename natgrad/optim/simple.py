@@ -21,7 +21,7 @@ import math
 import torch
 from torch import Tensor
 
-from natgrad.optim.inverse import inverse
+from natgrad.optim.inverse import inverse_with_identity
 from natgrad.optim.product import linear, minus_transposed, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import (
@@ -86,10 +86,10 @@ def simple_rows(X: Tensor, alpha: float) -> Rows:
     if squared_norm == 0.0:
         return PlainRows(X, squared_norm)
     unit = alpha * squared_norm / (num_rows * num_columns) * (num_rows - 1)  # beta (N-1)
-    gram.mul_(1.0 / unit).diagonal().add_(1.0)
+    M = inverse_with_identity(gram, 1.0 / unit)
     if is_wide:
-        return _MixedRows(X, squared_norm, inverse(gram), unit)
-    Q = times(X, inverse(gram))  # in column space, about 3 N D^2 + O(D^3)
+        return _MixedRows(X, squared_norm, M, unit)
+    Q = times(X, M)  # in column space, about 3 N D^2 + O(D^3)
     inverse_b = 1.0 - torch.linalg.vecdot(X, Q) / unit
     if not is_exact and condition > MAX_LOSS * float(inverse_b.min()):
         return _in_float64(X, alpha)
@@ -121,9 +121,10 @@ class _MixedRows(Rows):
         self.X = X
         self.squared_norm = squared_norm
         self.M = M
-        self.b = M.diagonal().reciprocal()
+        diagonal, norms = M.diagonal(), torch.linalg.vector_norm(M, dim=1)
+        self.b = diagonal.reciprocal()
         self._unit = unit
-        self._difference: Tensor = M.diagonal() - torch.linalg.vector_norm(M, dim=1).square_()
+        self._difference = torch.addcmul(diagonal, norms, norms, value=-1.0)
         self._X_hat: Tensor | None = None
         if self._difference.mean().item() < MIN_DIFFERENCE:
             # All samples alike, or alpha huge: the difference has no digits left.

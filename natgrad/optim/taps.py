@@ -140,10 +140,12 @@ class _TappedLinear(torch.autograd.Function):
         input, weight = ctx.saved_tensors
         grad_input = None
         if ctx.needs_input_grad[0]:
-            grad_input = times(grad_output, weight.to(grad_output.dtype))
-        X = grad_output.reshape(-1, weight.shape[0]).contiguous()
-        Y = input.reshape(-1, weight.shape[1])
-        return grad_input, *_collect(ctx, X, Y), None
+            like = weight if weight.dtype == grad_output.dtype else weight.to(grad_output.dtype)
+            grad_input = times(grad_output, like)
+        if input.dim() != 2:
+            grad_output = grad_output.reshape(-1, weight.shape[0])
+            input = input.reshape(-1, weight.shape[1])
+        return grad_input, *_collect(ctx, grad_output.contiguous(), input), None
 
 
 def _tapped_convolution(module: Any, input: Tensor, matrix: WeightMatrix) -> Tensor:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -30,16 +31,16 @@ def literal_sum(terms: Sequence[Term]) -> Tensor:
     )
 
 
-def set_blocks(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> list[tuple[int, int]]:
-    """Make blocks so small; return where those that are formed from now on begin and end."""
-    seen: list[tuple[int, int]] = []
-    original = product_sum._minus_block
+def set_blocks(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> list[int]:
+    """Make blocks so small; return how many rows those have that are formed from now on."""
+    seen: list[int] = []
+    original = product_sum._add_block_
 
-    def seen_block(terms: Sequence[Term], begin: int, end: int, num_columns: int) -> Tensor:
-        seen.append((begin, end))
-        return original(terms, begin, end, num_columns)
+    def seen_block(weight: Tensor, *others: Any) -> None:
+        seen.append(weight.shape[0])
+        original(weight, *others)
 
-    monkeypatch.setattr(product_sum, "_minus_block", seen_block)
+    monkeypatch.setattr(product_sum, "_add_block_", seen_block)
     for name, size in sizes.items():
         monkeypatch.setattr(product_sum, name, size)
     return seen
@@ -101,7 +102,7 @@ def test_large_weights_are_changed_by_blocks_in_float32(
 def test_blocks_are_of_about_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = set_blocks(monkeypatch, **{**TINY, "MIN_BLOCK_ROWS": 5})
     add_products_(torch.zeros(17, 30), [], [Term(torch.ones(9, 17), torch.ones(9, 30))])
-    assert seen == [(0, 5), (5, 10), (10, 15), (15, 17)]
+    assert seen == [5, 5, 5, 2]
 
 
 @pytest.mark.parametrize(("num_summed", "num_columns"), [(10, 1), (2, 10)])
@@ -113,4 +114,4 @@ def test_neither_a_block_nor_its_product_outgrows_the_cache(
     seen = set_blocks(monkeypatch, MAX_WHOLE_ELEMENTS=0, BLOCK_ELEMENTS=elements, MIN_BLOCK_ROWS=1)
     term = Term(torch.ones(num_summed, 25), torch.ones(num_summed, num_columns))
     add_products_(torch.zeros(25, num_columns), [], [term])
-    assert seen == [(0, 9), (9, 18), (18, 25)]
+    assert seen == [9, 9, 7]
