@@ -193,14 +193,15 @@ def _update_alike(
     Z = Z.to("cpu", torch.float64)  # small: faster there than on an accelerator
     with one_thread():
         eigenvalues, U = torch.linalg.eigh(Z)  # in ascending order
+    Ut = U.transpose(1, 2)  # row by row in memory, as LAPACK writes columns
     c_floor = [
         max(((1.0 - seen.eta) * seen.factor.rho / unit) ** 2, MIN_EIGENVALUE)
         for seen, unit in zip(observations, units, strict=True)
     ]
     c = torch.maximum(eigenvalues, _column(c_floor, like=Z))
     sqrt_c = c.sqrt()
-    rotations = (U / sqrt_c.unsqueeze(1)).flip(2).to(Ys[0]).transpose(1, 2)
-    amplified = (U.square_() * Z.diagonal(dim1=1, dim2=2).unsqueeze(2)).sum(dim=1).div_(c)
+    rotations = (Ut / sqrt_c.unsqueeze(2)).flip(1).to(Ys[0])
+    amplified = (Ut.square_() * Z.diagonal(dim1=1, dim2=2).unsqueeze(1)).sum(dim=2).div_(c)
     least, loss = eigenvalues[:, 0].tolist(), amplified.amax(dim=1).tolist()
     rho = [
         (1.0 - known) / (Y.shape[1] - Y.shape[0])

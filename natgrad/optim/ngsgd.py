@@ -177,7 +177,12 @@ class NGSGD(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, and with them what an unfinished step has learned or refused."""
-        super().zero_grad(set_to_none)
+        if set_to_none:  # torch's own would first report to the profiler, in 30 us
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        else:
+            super().zero_grad(set_to_none=False)
         self._take_back()
 
     def _check_taps(self) -> None:
