@@ -129,7 +129,7 @@ class OnlineLayer(FastLayer):
         if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat + R^T (V^T Y_hat)
             self.put_gradient(Term(self.X, Y_hat), Term(R, times(V.t(), Y_hat)))
         else:  # (X + V R)^T Y_hat
-            self.put_gradient(Term(self.X, Y_hat, plus=(V, R)))
+            self.put_gradient(Term(self.X, Y_hat, plus=(V, self.outputs.minus_R_transposed)))
         if self._num_minibatches % UPDATE_PERIOD == 0:
             self.outputs.update()
             self.inputs.update()
@@ -144,6 +144,7 @@ class _Factor:
         directions = torch.randn(num_columns, min(rank, num_columns - 1))
         self.X = X
         self.R = torch.linalg.qr(directions).Q.t().contiguous()
+        self.minus_R_transposed = minus_transposed(self.R)
         self.H = X @ self.R.t()
 
     def project(self) -> None:
@@ -154,7 +155,7 @@ class _Factor:
         """Y = H^T X, Z = Y Y^T = U diag(c) U^T, R' = U^T Y."""
         Y = times(self.H.t(), self.X)
         _, U = torch.linalg.eigh((Y @ Y.t()).double())
-        times(U.t().to(Y.dtype), Y)
+        self.minus_R_transposed = minus_transposed(times(U.t().to(Y.dtype), Y))
 
 
 class SimpleLayer(FastLayer):

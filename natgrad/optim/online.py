@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.factor import FisherFactor, Observation, eta_of, start, update_all
-from natgrad.optim.product import add_times, linear, times
+from natgrad.optim.product import add_times, linear_in_any_order, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
 
@@ -47,8 +47,8 @@ class LowRankRows(Rows):
     ) -> None:
         self.X = X
         self.squared_norm = squared_norm
-        self.R = factor.R
-        self.H = linear(X, factor.R)
+        self.factor = factor
+        self.H = linear_in_any_order(X, factor.R)
         self.V = self.H * removal.minus_e
         self._lost = self.H * removal.lost
         self._X_hat: Tensor | None = None  # where it had to be formed for its norm
@@ -60,7 +60,7 @@ class LowRankRows(Rows):
         What is lost tells the norm of X_hat without forming it; only where nearly all is would the
         difference lose its digits.
         """
-        lost = self._lost.view(-1)
+        lost = (self._lost if self._lost.is_contiguous() else self._lost.t()).view(-1)
         squared = self.squared_norm - lost.dot(lost).item()
         if squared < MIN_SHRINKAGE * self.squared_norm:
             self._X_hat = self.hat()
@@ -76,14 +76,14 @@ class LowRankRows(Rows):
         if self._X_hat is not None:
             return [Term(self._X_hat, Y)]
         if Y.shape[1] < Y.shape[0]:
-            return [Term(self.X, Y), Term(self.R, times(self.V.t(), Y))]
-        return [Term(self.X, Y, plus=(self.V, self.R))]
+            return [Term(self.X, Y), Term(self.factor.R, times(self.V.t(), Y))]
+        return [Term(self.X, Y, plus=(self.V, self.factor.minus_R_transposed))]
 
     def hat(self) -> Tensor:
         """Return X_hat."""
         if self._X_hat is not None:
             return self._X_hat
-        return add_times(self.X, self.V, self.R)
+        return add_times(self.X, self.V, self.factor.R)
 
     def squared_row_norms(self) -> Tensor:
         """Return gamma^2 p_i, with p_i = ||x_hat_i||^2 (eqn:pi)."""

@@ -31,11 +31,20 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
     tensor([[11., 17.]])
     """
+    if bias is None:
+        return linear_in_any_order(input, weight).contiguous()
     if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], bias):
-        if bias is None and _is_better_transposed(input, weight):
-            return _onednn.linear(weight, input, None).t().contiguous()
         return _onednn.linear(input, weight, bias)
     return F.linear(input, weight, bias)
+
+
+def linear_in_any_order(input: Tensor, weight: Tensor) -> Tensor:
+    """Return input weight^T, in memory row by row or column by column, whichever is faster."""
+    if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], None):
+        if _is_better_transposed(input, weight):
+            return _onednn.linear(weight, input, None).t()
+        return _onednn.linear(input, weight, None)
+    return F.linear(input, weight)
 
 
 def times(A: Tensor, B: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Term(NamedTuple):
 
     left: (K, D)
     right: (K, any)
-    plus: V (K, rank) and R (rank, D)
+    plus: V (K, rank) and -R^T (D, rank)
     """
 
     left: Tensor
@@ -36,12 +36,16 @@ class Term(NamedTuple):
         """Return what makes only these rows of the product."""
         if self.plus is None:
             return Term(self.left[:, chosen], self.right)
-        V, R = self.plus
-        return Term(self.left[:, chosen], self.right, (V, R[:, chosen].contiguous()))
+        V, minus_R_transposed = self.plus
+        return Term(self.left[:, chosen], self.right, (V, minus_R_transposed[chosen]))
 
-    def whole_left(self) -> Tensor:
-        """Return left + V R."""
-        return self.left if self.plus is None else add_times(self.left, *self.plus)
+    def minus_left_transposed(self, out: Tensor) -> Tensor:
+        """Return -(left + V R)^T, in `out`, or else in memory of its own."""
+        minus = minus_transposed(self.left, out=out)
+        if self.plus is None:
+            return minus
+        V, minus_R_transposed = self.plus
+        return add_times(minus, minus_R_transposed, V.t())
 
 
 class _Scratch(threading.local):
@@ -96,7 +100,9 @@ def _add_whole_(
     """Let the BLAS add each product to the weights."""
     for number, (left, right, plus) in enumerate(terms):
         if plus is not None:
-            left = torch.addmm(left, *plus, out=_memory.matrix(left, *left.shape))
+            V, minus_R_transposed = plus
+            memory = _memory.matrix(left, *left.shape)
+            left = torch.addmm(left, V, minus_R_transposed.t(), alpha=-1.0, out=memory)
         beta = float(keep or number > 0)
         # A column between others, or a matrix with one more column, makes products far slower.
         matrix, vectors = _split(right, weight.shape[1])
@@ -144,15 +150,17 @@ def _add_block_(
 
 
 def _minus_transposed_lefts(terms: Sequence[Term], num_columns: int) -> Tensor:
-    """Return -[left_1^T left_2^T ...], (D, num_columns), in memory that is used again."""
+    """Return -[left_1^T left_2^T ...], (D, num_columns), mostly in memory that is used again."""
     memory = _memory.matrix(terms[0].left, terms[0].left.shape[1], num_columns)
     if len(terms) == 1:
-        return minus_transposed(terms[0].whole_left(), out=memory)
+        return terms[0].minus_left_transposed(out=memory)
     column = 0
     for term in terms:
-        end = column + term.left.shape[0]
-        minus_transposed(term.whole_left(), out=memory[:, column:end])
-        column = end
+        columns = memory[:, column : column + term.left.shape[0]]
+        minus = term.minus_left_transposed(out=columns)
+        if minus is not columns:
+            columns.copy_(minus)
+        column += term.left.shape[0]
     return memory
 
 
