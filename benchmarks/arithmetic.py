@@ -25,7 +25,13 @@ from torch import Tensor, nn
 
 from natgrad import NGSGD
 from natgrad.optim.inverse import inverse_with_identity
-from natgrad.optim.product import add_times, linear, minus_transposed, times
+from natgrad.optim.product import (
+    add_times,
+    linear,
+    linear_in_any_order,
+    minus_transposed,
+    times,
+)
 from natgrad.optim.product_sum import Term, add_products_
 from natgrad.optim.simple import lower_gram
 
@@ -124,12 +130,13 @@ class OnlineLayer(FastLayer):
         """Compute the gradient, in whichever way is less arithmetic; update R when it is time."""
         self.outputs.project()
         self.inputs.project()
-        R, V = self.outputs.R, -REMOVED * self.outputs.H
-        Y_hat = add_times(self.Y, -REMOVED * self.inputs.H, self.inputs.R)
-        if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat + R^T (V^T Y_hat)
-            self.put_gradient(Term(self.X, Y_hat), Term(R, times(V.t(), Y_hat)))
-        else:  # (X + V R)^T Y_hat
-            self.put_gradient(Term(self.X, Y_hat, plus=(V, self.outputs.minus_R_transposed)))
+        H = self.outputs.H
+        Y_hat = add_times(self.Y, self.inputs.H, self.inputs.minus_taken)
+        if self.Y.shape[1] < self.Y.shape[0]:  # X^T Y_hat - (e R)^T (H^T Y_hat)
+            last = Term(self.outputs.minus_taken, times(H.t(), Y_hat))
+            self.put_gradient(Term(self.X, Y_hat), last)
+        else:  # (X - H (e R))^T Y_hat
+            self.put_gradient(Term(self.X, Y_hat, taken=(H, self.outputs.taken_transposed)))
         if self._num_minibatches % UPDATE_PERIOD == 0:
             self.outputs.update()
             self.inputs.update()
@@ -144,18 +151,19 @@ class _Factor:
         directions = torch.randn(num_columns, min(rank, num_columns - 1))
         self.X = X
         self.R = torch.linalg.qr(directions).Q.t().contiguous()
-        self.minus_R_transposed = minus_transposed(self.R)
+        self.minus_taken = -REMOVED * self.R
+        self.taken_transposed = minus_transposed(self.minus_taken)
         self.H = X @ self.R.t()
 
     def project(self) -> None:
         """H = X R^T."""
-        self.H = linear(self.X, self.R)
+        self.H = linear_in_any_order(self.X, self.R)
 
     def update(self) -> None:
-        """Y = H^T X, Z = Y Y^T = U diag(c) U^T, R' = U^T Y."""
+        """Y = H^T X, Z = Y Y^T = U diag(c) U^T, R' = U^T Y, and its transpose."""
         Y = times(self.H.t(), self.X)
         _, U = torch.linalg.eigh((Y @ Y.t()).double())
-        self.minus_R_transposed = minus_transposed(times(U.t().to(Y.dtype), Y))
+        minus_transposed(times(U.t().to(Y.dtype), Y))
 
 
 class SimpleLayer(FastLayer):

@@ -22,14 +22,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from natgrad.optim.one_thread import one_thread
-from natgrad.optim.product import linear, minus_transposed, times
+from natgrad.optim.product import linear, times
 from natgrad.optim.rows import squared_frobenius_norm
 
 MAX_ETA = 0.9  # as in Kaldi: some of the past stays, however large the minibatch
@@ -48,11 +47,6 @@ class FisherFactor:
     R: Tensor
     d: Tensor
     rho: float
-
-    @cached_property
-    def minus_R_transposed(self) -> Tensor:
-        """-R^T (D, rank), row by row in memory: a transposed matrix slows some products."""
-        return minus_transposed(self.R)
 
     @property
     def trace(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -22,34 +23,39 @@ NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first min
 MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, it is taken from X_hat itself
 
 
-class Removal(NamedTuple):
-    """What a factor takes out of rows, in the two forms in which it is used.
+class Removal:
+    """What a factor takes out of rows: X_hat = X - H diag(e) R, with H = X R^T (eqn:ht).
 
-    minus_e: (rank,), of eqn:etii
-    lost: (rank,), sqrt(2 e - e^2): as R is orthonormal, ||x_hat||^2 = ||x||^2 - ||lost * h||^2
+    Attributes:
+        R: (rank, D), the factor's.
+        e: (rank,), of eqn:etii.
+        lost: (rank,), sqrt(2 e - e^2): as R is orthonormal, ||x_hat||^2 = ||x||^2 - ||lost * h||^2.
     """
 
-    minus_e: Tensor
-    lost: Tensor
+    def __init__(self, factor: FisherFactor, alpha: float) -> None:
+        self.R = factor.R
+        self.e = factor.removed(alpha)
+        self.lost = (self.e * (2.0 - self.e)).sqrt_()
 
-    @classmethod
-    def by(cls, factor: FisherFactor, alpha: float) -> Removal:
-        """Return what the factor takes out with this smoothing."""
-        e = factor.removed(alpha)
-        return cls(-e, (e * (2.0 - e)).sqrt_())
+    @cached_property
+    def minus_taken(self) -> Tensor:
+        """-diag(e) R, (rank, D)."""
+        return self.R * -self.e.unsqueeze(1)
+
+    @cached_property
+    def taken_transposed(self) -> Tensor:
+        """R^T diag(e), (D, rank), row by row in memory: a transposed matrix slows products."""
+        return torch.mul(self.R.t(), self.e, out=self.R.new_empty(self.R.shape[::-1]))
 
 
 class LowRankRows(Rows):
-    """X_hat = beta X G^-1 = X + V R (eqn:hatxt:compute:2), V = -H diag(e), H = X R^T (eqn:ht)."""
+    """X_hat = beta X G^-1 = X - H diag(e) R (eqn:hatxt:compute:2), H = X R^T (eqn:ht)."""
 
-    def __init__(
-        self, X: Tensor, factor: FisherFactor, removal: Removal, squared_norm: float
-    ) -> None:
+    def __init__(self, X: Tensor, removal: Removal, squared_norm: float) -> None:
         self.X = X
         self.squared_norm = squared_norm
-        self.factor = factor
-        self.H = linear_in_any_order(X, factor.R)
-        self.V = self.H * removal.minus_e
+        self.H = linear_in_any_order(X, removal.R)
+        self._removal = removal
         self._lost = self.H * removal.lost
         self._X_hat: Tensor | None = None  # where it had to be formed for its norm
         self.gamma = self._gamma()
@@ -70,20 +76,20 @@ class LowRankRows(Rows):
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y in whichever form is less arithmetic.
 
-        As X^T Y + R^T (V^T Y) where Y has fewer columns than rows, else as (X + V R)^T Y, of which
-        each block of X + V R is formed when it is needed.
+        As X^T Y - R^T diag(e) (H^T Y) where Y has fewer columns than rows, else as
+        (X - H diag(e) R)^T Y, of which each block of X_hat is formed when it is needed.
         """
         if self._X_hat is not None:
             return [Term(self._X_hat, Y)]
         if Y.shape[1] < Y.shape[0]:
-            return [Term(self.X, Y), Term(self.factor.R, times(self.V.t(), Y))]
-        return [Term(self.X, Y, plus=(self.V, self.factor.minus_R_transposed))]
+            return [Term(self.X, Y), Term(self._removal.minus_taken, times(self.H.t(), Y))]
+        return [Term(self.X, Y, taken=(self.H, self._removal.taken_transposed))]
 
     def hat(self) -> Tensor:
         """Return X_hat."""
         if self._X_hat is not None:
             return self._X_hat
-        return add_times(self.X, self.V, self.factor.R)
+        return add_times(self.X, self.H, self._removal.minus_taken)
 
     def squared_row_norms(self) -> Tensor:
         """Return gamma^2 p_i, with p_i = ||x_hat_i||^2 (eqn:pi)."""
@@ -182,10 +188,10 @@ class OnlineFisher:
             if factor is None or X.shape[0] == 0:  # nothing to precondition or to learn from
                 return PlainRows(X, squared_norm), []
             if self._removal is None:
-                self._removal = Removal.by(factor, self.alpha)
+                self._removal = Removal(factor, self.alpha)
             removal, t = self._removal, self.t
             self.t += 1
-        rows = LowRankRows(X, factor, removal, squared_norm)
+        rows = LowRankRows(X, removal, squared_norm)
         if t >= NUM_INITIAL_UPDATES and t % self.update_period != 0:
             return rows, []
         eta = eta_of(X.shape[0], self.num_samples_history)

@@ -21,31 +21,31 @@ MIN_BLOCK_ROWS = 256
 
 
 class Term(NamedTuple):
-    """One term (left + V R)^T right of a product; left^T right, if there is no `plus`.
+    """One term (left - H E^T)^T right of a product; left^T right, if nothing is `taken` from left.
 
     left: (K, D)
     right: (K, any)
-    plus: V (K, rank) and -R^T (D, rank)
+    taken: H (K, rank) and E (D, rank)
     """
 
     left: Tensor
     right: Tensor
-    plus: tuple[Tensor, Tensor] | None = None
+    taken: tuple[Tensor, Tensor] | None = None
 
     def columns(self, chosen: slice) -> Term:
         """Return what makes only these rows of the product."""
-        if self.plus is None:
+        if self.taken is None:
             return Term(self.left[:, chosen], self.right)
-        V, minus_R_transposed = self.plus
-        return Term(self.left[:, chosen], self.right, (V, minus_R_transposed[chosen]))
+        H, E = self.taken
+        return Term(self.left[:, chosen], self.right, (H, E[chosen]))
 
     def minus_left_transposed(self, out: Tensor) -> Tensor:
-        """Return -(left + V R)^T, in `out`, or else in memory of its own."""
+        """Return -(left - H E^T)^T, in `out`, or else in memory of its own."""
         minus = minus_transposed(self.left, out=out)
-        if self.plus is None:
+        if self.taken is None:
             return minus
-        V, minus_R_transposed = self.plus
-        return add_times(minus, minus_R_transposed, V.t())
+        H, E = self.taken
+        return add_times(minus, E, H.t())
 
 
 class _Scratch(threading.local):
@@ -98,11 +98,11 @@ def _add_whole_(
     weight: Tensor, biases: Sequence[Tensor], terms: Sequence[Term], scale: float, keep: bool
 ) -> None:
     """Let the BLAS add each product to the weights."""
-    for number, (left, right, plus) in enumerate(terms):
-        if plus is not None:
-            V, minus_R_transposed = plus
+    for number, (left, right, taken) in enumerate(terms):
+        if taken is not None:
+            H, E = taken
             memory = _memory.matrix(left, *left.shape)
-            left = torch.addmm(left, V, minus_R_transposed.t(), alpha=-1.0, out=memory)
+            left = torch.addmm(left, H, E.t(), alpha=-1.0, out=memory)
         beta = float(keep or number > 0)
         # A column between others, or a matrix with one more column, makes products far slower.
         matrix, vectors = _split(right, weight.shape[1])

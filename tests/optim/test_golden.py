@@ -171,9 +171,7 @@ def test_one_online_step_from_the_state_of_the_reference_gives_its_output(
     alpha = float(load(case)["alpha"])
     for step in steps(case, version):
         factor = FisherFactor(step.before.R, step.before.d, step.before.rho)
-        rows = LowRankRows(
-            step.X, factor, Removal.by(factor, alpha), squared_frobenius_norm(step.X)
-        )
+        rows = LowRankRows(step.X, Removal(factor, alpha), squared_frobenius_norm(step.X))
         assert relative_error(rows.dense(), step.X_bar) < ONLINE_TOLERANCE
         if step.squared_row_norms is not None and step.squared_row_norms.max() > 1e-20:
             # (where they are smaller, the reference's float32 scale^2 * rowprod has lost its

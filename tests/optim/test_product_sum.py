@@ -24,8 +24,8 @@ def drawn(*shape: int, seed: int) -> Tensor:
 def literal_sum(terms: Sequence[Term]) -> Tensor:
     return sum(
         (
-            (left if plus is None else left - plus[0] @ plus[1].t()).t() @ right
-            for left, right, plus in terms
+            (left if taken is None else left - taken[0] @ taken[1].t()).t() @ right
+            for left, right, taken in terms
         ),
         start=torch.zeros(()),
     )
@@ -53,13 +53,10 @@ def sums(draw: st.DrawFn) -> tuple[list[Term], int, int]:
     terms = []
     for seed in range(draw(st.integers(1, 3))):
         num_summed, rank = draw(st.integers(0, 12)), draw(st.integers(0, 4))
-        V = drawn(num_summed, rank, seed=4 * seed)
-        minus_R_transposed = drawn(num_rows, rank, seed=4 * seed + 1)
+        H, E = drawn(num_summed, rank, seed=4 * seed), drawn(num_rows, rank, seed=4 * seed + 1)
         left = drawn(num_summed, num_rows, seed=4 * seed + 2)
         right = drawn(num_summed, num_columns, seed=4 * seed + 3)
-        terms.append(
-            Term(left, right, plus=(V, minus_R_transposed) if draw(st.booleans()) else None)
-        )
+        terms.append(Term(left, right, taken=(H, E) if draw(st.booleans()) else None))
     return terms, num_rows, num_columns
 
 

@@ -21,7 +21,7 @@ def make_rows(method: str, num_columns: int = 17, dtype: torch.dtype = torch.flo
         return PlainRows(X)
     if method == "low rank":
         factor = start(minibatch("correlated", 30, num_columns, seed=2).to(dtype), 5)
-        return LowRankRows(X, factor, Removal.by(factor, 4.0), squared_frobenius_norm(X))
+        return LowRankRows(X, Removal(factor, 4.0), squared_frobenius_norm(X))
     return simple_rows(X, 4.0)
 
 
