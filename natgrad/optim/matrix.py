@@ -164,12 +164,16 @@ class WeightMatrix:
     # -- the natural gradient --------------------------------------------------------------------
 
     def _precondition(self, X: Tensor, Y: Tensor) -> tuple[Rows, Rows]:
-        """Return the preconditioned rows, each with the Frobenius norm that it had."""
+        """Return the preconditioned rows, each with the Frobenius norm that it had.
+
+        Those of Y are formed: the product of both, X_bar^T Y_bar, is made of them.
+        """
         method = self.group["method"]
         if method == "none":
             return PlainRows(X), PlainRows(Y)
         if method == "simple":
-            return simple_rows(X, self.group["alpha"]), simple_rows(Y, self.group["alpha"])
+            alpha = self.group["alpha"]
+            return simple_rows(X, alpha), simple_rows(Y, alpha, is_formed=True)
         learned = self.learned
         with learned.lock:
             fisher_in = learned.fisher_in = self._fisher(learned.fisher_in, "rank_in", Y.shape[1])
@@ -178,7 +182,7 @@ class WeightMatrix:
         if any(lesson.fisher in (fisher_in, fisher_out) for lesson in self.shared.lessons):
             self.shared.learn()  # the second minibatch of one backward pass meets what is learned
         X_bar, lessons_out = fisher_out.meet(X)
-        Y_bar, lessons_in = fisher_in.meet(Y)
+        Y_bar, lessons_in = fisher_in.meet(Y, is_formed=True)
         self.shared.lessons += lessons_out + lessons_in
         return X_bar, Y_bar
 

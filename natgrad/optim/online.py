@@ -17,10 +17,10 @@ from torch import Tensor
 from natgrad.optim.factor import FisherFactor, Observation, eta_of, start, update_all
 from natgrad.optim.product import add_times, linear_in_any_order, times
 from natgrad.optim.product_sum import Term
-from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
+from natgrad.optim.rows import DenseRows, PlainRows, Rows, squared_frobenius_norm
 
 NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first minibatches
-MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, it is taken from X_hat itself
+MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, X_hat is formed for its norm
 
 
 class Removal:
@@ -51,27 +51,19 @@ class Removal:
 class LowRankRows(Rows):
     """X_hat = beta X G^-1 = X - H diag(e) R (eqn:hatxt:compute:2), H = X R^T (eqn:ht)."""
 
-    def __init__(self, X: Tensor, removal: Removal, squared_norm: float) -> None:
+    def __init__(self, X: Tensor, squared_norm: float, H: Tensor, removal: Removal) -> None:
         self.X = X
         self.squared_norm = squared_norm
-        self.H = linear_in_any_order(X, removal.R)
-        self._removal = removal
-        self._lost = self.H * removal.lost
-        self._X_hat: Tensor | None = None  # where it had to be formed for its norm
-        self.gamma = self._gamma()
-
-    def _gamma(self) -> float:
-        """Return sqrt(tr(X X^T) / tr(X_hat X_hat^T)), or 1 where X is zero (eqn:gammat).
-
-        What is lost tells the norm of X_hat without forming it; only where nearly all is would the
-        difference lose its digits.
-        """
+        self._H, self._removal = H, removal
+        self._lost = H * removal.lost
         lost = (self._lost if self._lost.is_contiguous() else self._lost.t()).view(-1)
-        squared = self.squared_norm - lost.dot(lost).item()
-        if squared < MIN_SHRINKAGE * self.squared_norm:
-            self._X_hat = self.hat()
-            squared = squared_frobenius_norm(self._X_hat)
-        return math.sqrt(self.squared_norm / squared) if squared > 0.0 else 1.0
+        self._squared = squared_norm - lost.dot(lost).item()  # ||X_hat||^2
+        self.gamma = math.sqrt(squared_norm / self._squared) if self._squared > 0.0 else 1.0
+
+    @property
+    def knows_its_norm(self) -> bool:
+        """Whether enough is left of X that the difference has not lost its digits."""
+        return self._squared > MIN_SHRINKAGE * self.squared_norm
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y in whichever form is less arithmetic.
@@ -79,26 +71,30 @@ class LowRankRows(Rows):
         As X^T Y - R^T diag(e) (H^T Y) where Y has fewer columns than rows, else as
         (X - H diag(e) R)^T Y, of which each block of X_hat is formed when it is needed.
         """
-        if self._X_hat is not None:
-            return [Term(self._X_hat, Y)]
         if Y.shape[1] < Y.shape[0]:
-            return [Term(self.X, Y), Term(self._removal.minus_taken, times(self.H.t(), Y))]
-        return [Term(self.X, Y, taken=(self.H, self._removal.taken_transposed))]
+            return [Term(self.X, Y), Term(self._removal.minus_taken, times(self._H.t(), Y))]
+        return [Term(self.X, Y, taken=(self._H, self._removal.taken_transposed))]
 
     def hat(self) -> Tensor:
         """Return X_hat."""
-        if self._X_hat is not None:
-            return self._X_hat
-        return add_times(self.X, self.H, self._removal.minus_taken)
+        return add_times(self.X, self._H, self._removal.minus_taken)
 
     def squared_row_norms(self) -> Tensor:
         """Return gamma^2 p_i, with p_i = ||x_hat_i||^2 (eqn:pi)."""
-        if self._X_hat is not None:
-            exact: Tensor = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
-            return exact.mul_(self.gamma**2)
         squared: Tensor = torch.linalg.vector_norm(self.X, dim=1).square_()
         squared -= torch.linalg.vector_norm(self._lost, dim=1).square_()
         return squared.clamp_min_(0.0).mul_(self.gamma**2)
+
+
+def low_rank_rows(
+    X: Tensor, squared_norm: float, H: Tensor, removal: Removal, is_formed: bool = False
+) -> Rows:
+    """Return X without what is removed; X_hat is formed if it `is_formed` anyway, or has to be."""
+    if not is_formed:
+        rows = LowRankRows(X, squared_norm, H, removal)
+        if rows.knows_its_norm:
+            return rows
+    return DenseRows(X, squared_norm, add_times(X, H, removal.minus_taken))
 
 
 class OnlineFisher:
@@ -177,10 +173,11 @@ class OnlineFisher:
         learn(lessons)
         return rows
 
-    def meet(self, X: Tensor) -> tuple[Rows, list[Lesson]]:
+    def meet(self, X: Tensor, is_formed: bool = False) -> tuple[Rows, list[Lesson]]:
         """Return the preconditioned X, as `rows` does, and what there is to `learn` from it.
 
         That is one lesson, or none where it is not time. The next X may meet the factor before.
+        `is_formed` says that X_hat itself will be asked for.
         """
         squared_norm = squared_frobenius_norm(X)
         with self._state_lock:
@@ -191,11 +188,12 @@ class OnlineFisher:
                 self._removal = Removal(factor, self.alpha)
             removal, t = self._removal, self.t
             self.t += 1
-        rows = LowRankRows(X, removal, squared_norm)
+        H = linear_in_any_order(X, removal.R)
+        rows = low_rank_rows(X, squared_norm, H, removal, is_formed)
         if t >= NUM_INITIAL_UPDATES and t % self.update_period != 0:
             return rows, []
         eta = eta_of(X.shape[0], self.num_samples_history)
-        return rows, [Lesson(self, Observation(factor, X, rows.H, squared_norm, eta))]
+        return rows, [Lesson(self, Observation(factor, X, H, squared_norm, eta))]
 
     def _factor_for(self, X: Tensor, squared_norm: float) -> FisherFactor | None:
         """Return the factor in the type of X, started if it is time; None if it is not.

@@ -73,6 +73,30 @@ class PlainRows(Rows):
         return squared
 
 
+class DenseRows(Rows):
+    """X_hat as it is, where it had to be formed."""
+
+    def __init__(self, X: Tensor, squared_norm: float, X_hat: Tensor) -> None:
+        self.X = X
+        self.X_hat = X_hat
+        self.squared_norm = squared_norm
+        squared = squared_frobenius_norm(X_hat)
+        self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
+
+    def terms(self, Y: Tensor) -> list[Term]:
+        """Return the one term X_hat^T Y."""
+        return [Term(self.X_hat, Y)]
+
+    def hat(self) -> Tensor:
+        """Return X_hat."""
+        return self.X_hat
+
+    def squared_row_norms(self) -> Tensor:
+        """Return ||x_bar_i||^2."""
+        squared: Tensor = torch.linalg.vector_norm(self.X_hat, dim=1).square_()
+        return squared.mul_(self.gamma**2)
+
+
 def squared_frobenius_norm(X: Tensor) -> float:
     """Return tr(X^T X) as a float, or raise `NonFiniteError` saying what X holds."""
     # Row by row: the float32 norm of all of a large matrix at once is wrong by 2e-4 (512 x 12000).

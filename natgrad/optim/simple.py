@@ -25,6 +25,7 @@ from natgrad.optim.inverse import inverse_with_identity
 from natgrad.optim.product import linear, minus_transposed, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import (
+    DenseRows,
     NonFiniteError,
     PlainRows,
     Rows,
@@ -64,8 +65,8 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
     return (X_hat * scale).to(X.dtype)
 
 
-def simple_rows(X: Tensor, alpha: float) -> Rows:
-    """Return the preconditioned X (N, D) without forming it where N <= D, formed where N > D."""
+def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
+    """Return the preconditioned X (N, D), formed where N > D, or where it `is_formed` anyway."""
     if not alpha > 0.0:
         raise ValueError(
             "the simple method needs alpha > 0, as the Fisher matrix of N - 1 samples "
@@ -88,17 +89,17 @@ def simple_rows(X: Tensor, alpha: float) -> Rows:
     unit = alpha * squared_norm / (num_rows * num_columns) * (num_rows - 1)  # beta (N-1)
     M = inverse_with_identity(gram, 1.0 / unit)
     if is_wide:
-        return _MixedRows(X, squared_norm, M, unit)
+        return _mixed_rows(X, squared_norm, M, unit, is_formed)
     Q = times(X, M)  # in column space, about 3 N D^2 + O(D^3)
     inverse_b = 1.0 - torch.linalg.vecdot(X, Q) / unit
     if not is_exact and condition > MAX_LOSS * float(inverse_b.min()):
         return _in_float64(X, alpha)
-    return _DenseRows(X, squared_norm, Q / inverse_b.unsqueeze(1))
+    return DenseRows(X, squared_norm, Q / inverse_b.unsqueeze(1))
 
 
 def _in_float64(X: Tensor, alpha: float) -> Rows:
     rows = simple_rows(X.double(), alpha)
-    return _DenseRows(X, rows.squared_norm, rows.dense().to(X.dtype))
+    return DenseRows(X, rows.squared_norm, rows.dense().to(X.dtype))
 
 
 def lower_gram(X: Tensor) -> Tensor:
@@ -120,58 +121,40 @@ class _MixedRows(Rows):
     def __init__(self, X: Tensor, squared_norm: float, M: Tensor, unit: float) -> None:
         self.X = X
         self.squared_norm = squared_norm
-        self.M = M
         diagonal, norms = M.diagonal(), torch.linalg.vector_norm(M, dim=1)
-        self.b = diagonal.reciprocal()
-        self._unit = unit
+        self._M, self._unit = M, unit
+        self._b = diagonal.reciprocal()
         self._difference = torch.addcmul(diagonal, norms, norms, value=-1.0)
-        self._X_hat: Tensor | None = None
-        if self._difference.mean().item() < MIN_DIFFERENCE:
-            # All samples alike, or alpha huge: the difference has no digits left.
-            self._X_hat = times(M, X).mul_(self.b.unsqueeze(1))
-            squared = squared_frobenius_norm(self._X_hat)
-        else:
-            squared = unit * self._difference.dot(self.b.square()).item()
+        squared = unit * self._difference.dot(self._b.square()).item()
         self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
+
+    @property
+    def knows_its_norm(self) -> bool:
+        """Whether the difference has its digits: not with samples all alike, or a huge alpha."""
+        return self._difference.mean().item() >= MIN_DIFFERENCE
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y = X^T (M diag(b) Y)."""
-        return [Term(self.X, times(self.M, Y * self.b.unsqueeze(1)))]
+        return [Term(self.X, times(self._M, Y * self._b.unsqueeze(1)))]
 
     def squared_row_norms(self) -> Tensor:
         """Return ||x_bar_i||^2."""
-        if self._X_hat is not None:
-            exact: Tensor = torch.linalg.vector_norm(self._X_hat, dim=1).square_()
-            return exact.mul_(self.gamma**2)
         scale = self._unit * self.gamma**2
-        return self._difference.clamp_min(0.0).mul_(self.b.square()).mul_(scale)
+        return self._difference.clamp_min(0.0).mul_(self._b.square()).mul_(scale)
 
     def hat(self) -> Tensor:
         """Return X_hat."""
-        if self._X_hat is not None:
-            return self._X_hat
-        return times(self.M, self.X).mul_(self.b.unsqueeze(1))
+        return _mixed(self._M, self.X)
 
 
-class _DenseRows(Rows):
-    """X_hat as it is, in column space."""
+def _mixed_rows(X: Tensor, squared_norm: float, M: Tensor, unit: float, is_formed: bool) -> Rows:
+    if not is_formed:
+        rows = _MixedRows(X, squared_norm, M, unit)
+        if rows.knows_its_norm:
+            return rows
+    return DenseRows(X, squared_norm, _mixed(M, X))
 
-    def __init__(self, X: Tensor, squared_norm: float, X_hat: Tensor) -> None:
-        self.X = X
-        self.X_hat = X_hat
-        self.squared_norm = squared_norm
-        squared = squared_frobenius_norm(X_hat)
-        self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
 
-    def terms(self, Y: Tensor) -> list[Term]:
-        """Return the one term X_hat^T Y."""
-        return [Term(self.X_hat, Y)]
-
-    def hat(self) -> Tensor:
-        """Return X_hat."""
-        return self.X_hat
-
-    def squared_row_norms(self) -> Tensor:
-        """Return ||x_bar_i||^2."""
-        squared: Tensor = torch.linalg.vector_norm(self.X_hat, dim=1).square_()
-        return squared.mul_(self.gamma**2)
+def _mixed(M: Tensor, X: Tensor) -> Tensor:
+    """Return diag(b) M X."""
+    return times(M, X).div_(M.diagonal().unsqueeze(1))
