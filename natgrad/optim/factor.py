@@ -213,11 +213,11 @@ def _update_alike(
     ]
     d = torch.maximum(sqrt_c.flip(1).sub_(_column(rho, like=Z)), _column(floor, like=Z))
     d = d.mul_(_column(units, like=Z)).to(Ys[0])
-    for i, Y in enumerate(Ys):
-        R = times(rotations[i], Y)
+    for i, (rotation, Y, own_d) in enumerate(zip(rotations.unbind(), Ys, d.unbind(), strict=True)):
+        R = times(rotation, Y)
         if least[i] < c_floor[i] or loss[i] > MAX_LOSS:
             R = orthonormalize(R)
-        yield FisherFactor(R, d[i].clone(), max(rho[i], floor[i]) * units[i])
+        yield FisherFactor(R, own_d.clone(), max(rho[i], floor[i]) * units[i])
 
 
 def _power_steps(observations: Sequence[Observation], units: Sequence[float]) -> list[Tensor]:

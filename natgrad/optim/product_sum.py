@@ -168,7 +168,8 @@ def _split(right: Tensor, num_inputs: int) -> tuple[Tensor, list[Tensor]]:
     """Return the columns that belong to the weights, and each of those that belong to biases."""
     if right.shape[1] == num_inputs:
         return right, []
-    return right[:, :num_inputs], [right[:, i] for i in range(num_inputs, right.shape[1])]
+    others = range(num_inputs, right.shape[1])
+    return right.narrow(1, 0, num_inputs), [right.select(1, index) for index in others]
 
 
 def _block_rows(num_rows: int, elements_per_row: int) -> int:
