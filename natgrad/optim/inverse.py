@@ -27,10 +27,13 @@ def inverse_with_identity(lower: Tensor, weight: float) -> Tensor:
             [-0.4000,  0.6000]])
     """
     size = lower.shape[0]
-    is_small = size <= MAX_LAPACK_SIZE
-    whole = _identity(_padded_size(lower) if is_small else size, like=lower)
-    whole[:size, :size].add_(lower, alpha=weight)
-    return _inverse_by_lapack(whole, size) if is_small else inverse(whole)
+    if size > MAX_LAPACK_SIZE:
+        whole = lower * weight
+        whole.diagonal().add_(1.0)
+        return inverse(whole)
+    padded = _identity(_padded_size(lower), like=lower)
+    padded[:size, :size].add_(lower, alpha=weight)
+    return _inverse_by_lapack(padded, size)
 
 
 def inverse(lower: Tensor) -> Tensor:
