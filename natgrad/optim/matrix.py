@@ -40,6 +40,8 @@ class Pass:
     refused: str | None = None  # what was not finite, and where
     updated: list[str] = field(default_factory=list)  # fused: the layers that have changed already
     lessons: list[Lesson] = field(default_factory=list)  # what factors shall learn, all at once
+    # True: other threads learn the same factors, and would have replaced them by the pass's end
+    has_replicas: bool = False
 
     @torch.no_grad()
     def learn(self) -> None:
@@ -118,7 +120,9 @@ class WeightMatrix:
             _at_end_of_backward(self.complete)
             return None
         gradient = self._complete()
-        if self.shared.lessons:
+        if self.shared.has_replicas:
+            self.shared.learn()
+        elif self.shared.lessons:
             _at_end_of_backward(self.shared.learn)
         return gradient
 

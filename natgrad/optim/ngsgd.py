@@ -292,6 +292,7 @@ class NGSGD(torch.optim.Optimizer):
         replica = NGSGD(model, fused=self._pass.fused, groups=groups, **self.defaults)
         for weight, matrix in self._matrices.items():
             replica._matrices[twin[weight]].learned = matrix.learned
+        self._pass.has_replicas = replica._pass.has_replicas = True
         return replica
 
     # -- what is readable, and what is saved -----------------------------------------------------

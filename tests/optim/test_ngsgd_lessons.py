@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from natgrad import NGSGD
-from natgrad.optim import matrix, online
+from natgrad.optim import matrix, online, share_parameters
 from natgrad.optim.factor import FisherFactor, Observation, start, update, update_all
 from tests.optim.models import (
     OPTIONS,
@@ -44,7 +44,15 @@ def observations(draw: st.DrawFn) -> Observation:
     return Observation(factor, X, X @ factor.R.t(), float(X.double().square().sum()), 0.3)
 
 
+def usual(seed: int) -> Observation:
+    """As large as a layer's outputs in a small network."""
+    X = minibatch("correlated", 128, 300, seed=seed).float()
+    factor = start(minibatch("correlated", 128, 300, seed=seed + 100).float(), 80)
+    return Observation(factor, X, X @ factor.R.t(), float(X.double().square().sum()), 0.06)
+
+
 @given(st.lists(observations(), max_size=6))
+@example([usual(1), usual(2), usual(3)])
 @settings(max_examples=100, deadline=None)
 def test_factors_that_learn_together_are_those_that_learn_alone_to_the_bit(
     seen: list[Observation],
@@ -114,18 +122,35 @@ def test_it_does_not_matter_that_they_learn_at_the_end(
     assert results[0] == results[1]
 
 
-def test_all_factors_of_a_pass_learn_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many factors learned together, from now on."""
+    sizes: list[int] = []
 
-    def counted(seen: Any) -> list[FisherFactor]:
-        sizes.append(len(seen))
+    def counted(seen: list[Observation]) -> list[FisherFactor]:
+        sizes.extend([len(seen)] * bool(seen))
         return update_all(seen)
 
     monkeypatch.setattr(online, "update_all", counted)
+    return sizes
+
+
+def test_all_factors_of_a_pass_learn_in_one_go(sizes: list[int]) -> None:
     model = network()
     train(model, NGSGD(model, **OPTIONS), network_loss, range(17))
     # On the first ten minibatches, and on every fourth: two sides of two layers.
-    assert [size for size in sizes if size] == [4] * 12
+    assert sizes == [4] * 12
+
+
+def test_factors_that_threads_share_learn_layer_by_layer(sizes: list[int]) -> None:
+    """At the end of a pass, another thread would have replaced what this one has met."""
+    model = network()
+    optimizer = NGSGD(model, **OPTIONS)
+    shared = share_parameters(model)
+    replica = optimizer.replica(shared)
+    train(model, optimizer, network_loss, range(1))
+    train(shared, replica, network_loss, range(1, 3))
+    assert sizes == [2] * 6
 
 
 class Fails(torch.autograd.Function):
