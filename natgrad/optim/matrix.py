@@ -9,8 +9,7 @@ row per sample. The bias is one more column of W, whose input is always 1.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
+from natgrad.optim.backward_pass import Pass, at_end_of_backward
 from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
-from natgrad.optim.online import Lesson, OnlineFisher, learn
+from natgrad.optim.online import OnlineFisher
 from natgrad.optim.product_sum import add_products_
 from natgrad.optim.refusal import bad_rows
 from natgrad.optim.rows import NonFiniteError, PlainRows, Rows
@@ -28,26 +28,6 @@ from natgrad.optim.simple import simple_rows
 
 METHODS = ("online", "simple", "none")
 OPTIONS_OF_FISHER = ("alpha", "num_samples_history", "update_period")
-
-
-@dataclass
-class Pass:
-    """What all matrices of one optimizer share between two calls of `step`."""
-
-    fused: bool
-    tapped: bool = True  # False: layers compute their plain gradients
-    accumulating: bool = False  # True: rows are collected, and nothing is computed from them yet
-    refused: str | None = None  # what was not finite, and where
-    updated: list[str] = field(default_factory=list)  # fused: the layers that have changed already
-    lessons: list[Lesson] = field(default_factory=list)  # what factors shall learn, all at once
-    # True: other threads learn the same factors, and would have replaced them by the pass's end
-    has_replicas: bool = False
-
-    @torch.no_grad()
-    def learn(self) -> None:
-        """Let the Fisher factors learn what they are still to learn."""
-        lessons, self.lessons = self.lessons, []
-        learn(lessons)
 
 
 class Call(NamedTuple):
@@ -117,13 +97,13 @@ class WeightMatrix:
         if self._open_calls or is_again:
             # Another call of the layer may follow in this backward pass; if it was never meant to
             # (its output was not used), the end of the pass completes the minibatch.
-            _at_end_of_backward(self.complete)
+            at_end_of_backward(self.complete)
             return None
         gradient = self._complete()
         if self.shared.has_replicas:
             self.shared.learn()
         elif self.shared.lessons:
-            _at_end_of_backward(self.shared.learn)
+            at_end_of_backward(self.shared.learn)
         return gradient
 
     def complete(self) -> None:
@@ -276,10 +256,6 @@ class WeightMatrix:
             {k: v.to(like, copy=True) if isinstance(v, Tensor) else v for k, v in state.items()}
         )
         return fisher
-
-
-def _at_end_of_backward(action: Callable[[], None]) -> None:
-    torch.autograd.Variable._execution_engine.queue_callback(action)
 
 
 def _add_product_(

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from natgrad.optim import taps
+from natgrad.optim.backward_pass import Pass
 from natgrad.optim.groups import check_bias, check_group, listed, parameters_of
 from natgrad.optim.hogwild import counterparts
-from natgrad.optim.matrix import Pass, WeightMatrix
+from natgrad.optim.matrix import WeightMatrix
 from natgrad.optim.refusal import bad_gradient
 from natgrad.optim.rows import NonFiniteError
 

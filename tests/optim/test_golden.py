@@ -19,7 +19,7 @@ from torch import Tensor
 
 from natgrad.optim import OnlineFisher, precondition_simple, product
 from natgrad.optim.factor import FisherFactor, Observation, eta_of, update
-from natgrad.optim.online import Removal, low_rank_rows
+from natgrad.optim.low_rank_rows import Removal, low_rank_rows
 from natgrad.optim.rows import squared_frobenius_norm
 from tests.optim.samples import relative_error
 

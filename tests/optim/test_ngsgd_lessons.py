@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from natgrad import NGSGD
 from natgrad.optim import matrix, online, share_parameters
+from natgrad.optim.backward_pass import at_end_of_backward
 from natgrad.optim.factor import FisherFactor, Observation, start, update, update_all
 from tests.optim.models import (
     OPTIONS,
@@ -107,14 +108,12 @@ def loss_of(model: nn.Module, t: int) -> Tensor:
 def test_it_does_not_matter_that_they_learn_at_the_end(
     make: Callable[[], nn.Module], fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_end = matrix._at_end_of_backward
-
     def learn_at_once(action: Callable[[], None]) -> None:
-        return action() if action.__name__ == "learn" else at_end(action)
+        return action() if action.__name__ == "learn" else at_end_of_backward(action)
 
     results = []
-    for when in (at_end, learn_at_once):
-        monkeypatch.setattr(matrix, "_at_end_of_backward", when)
+    for when in (at_end_of_backward, learn_at_once):
+        monkeypatch.setattr(matrix, "at_end_of_backward", when)
         model = seeded(make).double()
         optimizer = NGSGD(model, **OPTIONS, fused=fused)
         train(model, optimizer, loss_of, range(15))

@@ -5,7 +5,7 @@ import torch
 
 from natgrad.optim import product_sum
 from natgrad.optim.factor import start
-from natgrad.optim.online import Removal, low_rank_rows
+from natgrad.optim.low_rank_rows import Removal, low_rank_rows
 from natgrad.optim.product_sum import add_products_
 from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, squared_frobenius_norm
 from natgrad.optim.simple import simple_rows
