@@ -5,7 +5,6 @@ Letters as in `natgrad.optim.factor`, which has the mathematics of what is learn
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -76,32 +75,17 @@ class OnlineFisher:
                 f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
             )
         X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
-        rows = self.rows(X_work)
-        X_bar = rows.dense()
-        # The rows are here, so their norms are taken from them: exact even where R is not quite
-        # orthonormal.
-        squared = torch.linalg.vector_norm(X_bar, dim=1).square_()
-        total = float(squared.sum())
-        if total > 0.0 and not isinstance(rows, PlainRows):
-            correction = rows.squared_norm / total
-            X_bar, squared = X_bar * math.sqrt(correction), squared * correction
-        return X_bar.to(X.dtype), squared  # the squares of half-precision numbers overflow it
-
-    def rows(self, X: Tensor) -> Rows:
-        """Return the preconditioned X (N, D) without forming it; update the factor if it is time.
-
-        The factor that X meets was estimated from the minibatches before it; the first that is not
-        zero starts it.
-        """
-        rows, lessons = self.meet(X)
+        rows, lessons = self.meet(X_work, is_formed=True)
         learn(lessons)
-        return rows
+        # The squares of half-precision numbers overflow it: they stay as they are.
+        return rows.dense().to(X.dtype), rows.squared_row_norms()
 
     def meet(self, X: Tensor, is_formed: bool = False) -> tuple[Rows, list[Lesson]]:
-        """Return the preconditioned X, as `rows` does, and what there is to `learn` from it.
+        """Return the preconditioned X (N, D), and what there is to `learn` from it.
 
-        That is one lesson, or none where it is not time. The next X may meet the factor before.
-        `is_formed` says that X_hat itself will be asked for.
+        The factor that X meets was estimated from the minibatches before it; the first that is not
+        zero starts it. There is one lesson, or none where it is not time; the next X may come
+        before it is learned. `is_formed` says that X_hat itself will be asked for.
         """
         squared_norm = squared_frobenius_norm(X)
         with self._state_lock:

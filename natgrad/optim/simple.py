@@ -30,7 +30,6 @@ from natgrad.optim.rows import (
     PlainRows,
     Rows,
     describe_non_finite,
-    squared_frobenius_norm,
 )
 
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
@@ -57,12 +56,8 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
             f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
         )
     X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
-    rows = simple_rows(X_work, alpha)
-    X_hat = rows.hat()
-    # The norm of what is returned is the input's to the last digit, whatever M has lost.
-    squared = squared_frobenius_norm(X_hat)
-    scale = math.sqrt(rows.squared_norm / squared) if squared > 0.0 else 1.0
-    return (X_hat * scale).to(X.dtype)
+    rows = simple_rows(X_work, alpha, is_formed=True)
+    return (rows.hat() * rows.gamma).to(X.dtype)
 
 
 def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:

@@ -22,7 +22,7 @@ def sides(kind: str, method: str, dtype: torch.dtype, scale: float = 1.0) -> tup
         return PlainRows(X), PlainRows(Y)
     if method == "simple":
         return simple_rows(X, 4.0), simple_rows(Y, 4.0)
-    return OnlineFisher(rank=4).rows(X), OnlineFisher(rank=3).rows(Y)
+    return OnlineFisher(rank=4).meet(X)[0], OnlineFisher(rank=3).meet(Y)[0]
 
 
 @settings(deadline=None, max_examples=100)

@@ -109,7 +109,7 @@ def test_float32_keeps_the_norm_and_its_directions_orthonormal(
     fisher = OnlineFisher(**options)
     for X64 in batches:
         X = X64.float()
-        rows = copy.deepcopy(fisher).rows(X)
+        rows, _ = copy.deepcopy(fisher).meet(X)
         X_bar, squared_row_norms = fisher.precondition(X)
         norm = float(X.double().norm())
         assert X_bar.isfinite().all()
@@ -201,7 +201,7 @@ def test_directions_stay_orthonormal_in_float32(
         if moving:
             basis = basis[torch.randperm(D, generator=g)]
         X = torch.randn(N, D, generator=g) * torch.logspace(0, -log_spread, D) @ basis
-        fisher.rows(X)
+        fisher.precondition(X)
         assert fisher.factor is not None
         assert_valid(fisher.factor)
 

@@ -115,3 +115,14 @@ def test_neither_a_block_nor_its_product_outgrows_the_cache(
     term = Term(torch.ones(num_summed, 25), torch.ones(num_summed, num_columns))
     add_products_(torch.zeros(25, num_columns), [], [term])
     assert seen == [9, 9, 7]
+
+
+def test_sums_in_two_precisions_take_turns_in_memory_of_their_own() -> None:
+    left, right = drawn(6, 5, seed=1), drawn(6, 4, seed=2)
+    taken = drawn(6, 2, seed=3), drawn(5, 2, seed=4)
+    expected = literal_sum([Term(left, right, taken)])
+    for dtype in (torch.float64, torch.float32, torch.float64):
+        H, E = (part.to(dtype) for part in taken)
+        product = torch.empty(5, 4, dtype=dtype)
+        add_products_(product, [], [Term(left.to(dtype), right.to(dtype), (H, E))], keep=False)
+        assert relative_error(product, expected) < 10.0 * torch.finfo(dtype).eps
