@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -48,21 +49,23 @@ class FisherFactor:
     d: Tensor
     rho: float
 
-    @property
+    @cached_property
     def trace(self) -> float:
         """tr(F)."""
-        return self.rho * self.R.shape[1] + self.d.sum(dtype=torch.float64).item()
+        return self.rho * self.R.shape[1] + math.fsum(self.d.tolist())
+
+    def beta(self, alpha: float) -> float:
+        """Return rho (1 + alpha) + (alpha/D) tr(D): the identity's multiple in G, eqn:beta2."""
+        return self.rho + alpha / self.R.shape[1] * self.trace
 
     def removed(self, alpha: float) -> Tensor:
         """Return e (rank,): G^-1 = (I - R^T diag(e) R) / beta, by the Woodbury identity.
 
-        beta = rho (1 + alpha) + (alpha/D) tr(D)     eqn:beta2
-        e_i  = 1 / (beta / d_i + 1)                  eqn:etii
+        e_i = 1 / (beta / d_i + 1)                   eqn:etii
 
         The inputs are scaled by 1 - e_i in direction i: e close to one takes nearly all of it out.
         """
-        beta = self.rho + alpha / self.R.shape[1] * self.trace
-        return self.d / (self.d + beta)
+        return self.d / (self.d + self.beta(alpha))
 
 
 def start(X: Tensor, rank: int) -> FisherFactor:
@@ -168,17 +171,24 @@ def update_all(
     """
     updated = [observation.factor for observation in observations]
     units = [observation.trace() for observation in observations]
-    alike: dict[object, list[int]] = {}
-    for index, (factor, unit) in enumerate(zip(updated, units, strict=True)):
-        if unit >= ABSOLUTE_FLOOR:  # else zeros only, for a very long time: keep what was known
-            kind = (factor.R.shape[0], factor.R.dtype, factor.R.device)
-            alike.setdefault(kind, []).append(index)
-    for indices in alike.values():
-        chosen = [observations[index] for index in indices]
-        factors = _update_alike(chosen, [units[index] for index in indices], absolute_floor)
-        for index, factor in zip(indices, factors, strict=True):
-            updated[index] = factor
+    for indices in alike(updated):
+        # Below the floor there were zeros only, for a very long time: what was known is kept.
+        learning = [index for index in indices if units[index] >= ABSOLUTE_FLOOR]
+        if learning:
+            chosen = [observations[index] for index in learning]
+            factors = _update_alike(chosen, [units[index] for index in learning], absolute_floor)
+            for index, factor in zip(learning, factors, strict=True):
+                updated[index] = factor
     return updated
+
+
+def alike(factors: Sequence[FisherFactor]) -> list[list[int]]:
+    """Return the places of factors that can share operations: of one rank, type and device."""
+    places: dict[object, list[int]] = {}
+    for index, factor in enumerate(factors):
+        kind = (factor.R.shape[0], factor.R.dtype, factor.R.device)
+        places.setdefault(kind, []).append(index)
+    return list(places.values())
 
 
 def _update_alike(
@@ -198,7 +208,7 @@ def _update_alike(
         max(((1.0 - seen.eta) * seen.factor.rho / unit) ** 2, MIN_EIGENVALUE)
         for seen, unit in zip(observations, units, strict=True)
     ]
-    c = torch.maximum(eigenvalues, _column(c_floor, like=Z))
+    c = torch.maximum(eigenvalues, column(c_floor, like=Z))
     sqrt_c = c.sqrt()
     rotations = (Ut / sqrt_c.unsqueeze(2)).flip(1).to(Ys[0])
     amplified = (Ut.square_() * Z.diagonal(dim1=1, dim2=2).unsqueeze(1)).sum(dim=2).div_(c)
@@ -211,8 +221,8 @@ def _update_alike(
         max(absolute_floor / unit, RELATIVE_FLOOR * largest)
         for unit, largest in zip(units, sqrt_c[:, -1].tolist(), strict=True)
     ]
-    d = torch.maximum(sqrt_c.flip(1).sub_(_column(rho, like=Z)), _column(floor, like=Z))
-    d = d.mul_(_column(units, like=Z)).to(Ys[0])
+    d = torch.maximum(sqrt_c.flip(1).sub_(column(rho, like=Z)), column(floor, like=Z))
+    d = d.mul_(column(units, like=Z)).to(Ys[0])
     for i, (rotation, Y, own_d) in enumerate(zip(rotations.unbind(), Ys, d.unbind(), strict=True)):
         R = times(rotation, Y)
         if least[i] < c_floor[i] or loss[i] > MAX_LOSS:
@@ -223,16 +233,17 @@ def _update_alike(
 def _power_steps(observations: Sequence[Observation], units: Sequence[float]) -> list[Tensor]:
     """Return each observation's Y = R T (eqn:yt), in its unit."""
     d = torch.stack([seen.factor.d for seen in observations])
-    rho = _column([seen.factor.rho for seen in observations], like=d)
+    rho = column([seen.factor.rho for seen in observations], like=d)
     kept = [(1.0 - seen.eta) / unit for seen, unit in zip(observations, units, strict=True)]
-    previous = (d + rho).mul_(_column(kept, like=d)).unsqueeze(2)
+    previous = (d + rho).mul_(column(kept, like=d)).unsqueeze(2)
     return [
         times((seen.H * (seen.weight / unit)).t(), seen.X).addcmul_(seen.factor.R, part)
         for seen, unit, part in zip(observations, units, previous, strict=True)
     ]
 
 
-def _column(values: Sequence[float], like: Tensor) -> Tensor:
+def column(values: Sequence[float], like: Tensor) -> Tensor:
+    """Return the values one below the other, (number of them, 1), in the type of another tensor."""
     return torch.tensor(values, dtype=like.dtype, device=like.device).unsqueeze(1)
 
 

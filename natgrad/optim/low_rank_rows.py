@@ -6,12 +6,14 @@ Letters as in `natgrad.optim.factor`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from natgrad.optim.factor import FisherFactor
+from natgrad.optim.factor import FisherFactor, alike, column
 from natgrad.optim.product import add_times, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import DenseRows, Rows
@@ -19,19 +21,20 @@ from natgrad.optim.rows import DenseRows, Rows
 MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, X_hat is formed for its norm
 
 
+@dataclass(frozen=True)
 class Removal:
     """What a factor takes out of rows: X_hat = X - H diag(e) R, with H = X R^T (eqn:ht).
 
-    Attributes:
-        R: (rank, D), the factor's.
-        e: (rank,), of eqn:etii.
-        lost: (rank,), sqrt(2 e - e^2): as R is orthonormal, ||x_hat||^2 = ||x||^2 - ||lost * h||^2.
+    R: (rank, D), the factor's
+    e: (rank,), of eqn:etii
+    lost: (rank,), sqrt(2 e - e^2): as R is orthonormal, ||x_hat||^2 = ||x||^2 - ||lost * h||^2
+    alpha: by which the factor was smoothed
     """
 
-    def __init__(self, factor: FisherFactor, alpha: float) -> None:
-        self.R = factor.R
-        self.e = factor.removed(alpha)
-        self.lost = (self.e * (2.0 - self.e)).sqrt_()
+    R: Tensor
+    e: Tensor
+    lost: Tensor
+    alpha: float
 
     @cached_property
     def minus_taken(self) -> Tensor:
@@ -42,6 +45,23 @@ class Removal:
     def taken_transposed(self) -> Tensor:
         """R^T diag(e), (D, rank), row by row in memory: a transposed matrix slows products."""
         return torch.mul(self.R.t(), self.e, out=self.R.new_empty(self.R.shape[::-1]))
+
+
+def removals(factors: Sequence[FisherFactor], alphas: Sequence[float]) -> list[Removal]:
+    """Return what each factor takes out of rows, if it is smoothed by its alpha.
+
+    Each e is what `FisherFactor.removed` returns, to the last bit, in less time: factors of one
+    rank share the operations.
+    """
+    found: dict[int, Removal] = {}
+    for indices in alike(factors):
+        d = torch.stack([factors[index].d for index in indices])
+        beta = column([factors[index].beta(alphas[index]) for index in indices], like=d)
+        e = d / (d + beta)
+        lost = (2.0 - e).mul_(e).sqrt_()
+        for index, own_e, own_lost in zip(indices, e.unbind(), lost.unbind(), strict=True):
+            found[index] = Removal(factors[index].R, own_e, own_lost, alphas[index])
+    return [found[index] for index in range(len(factors))]
 
 
 class LowRankRows(Rows):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.factor import FisherFactor, Observation, eta_of, start, update_all
-from natgrad.optim.low_rank_rows import Removal, low_rank_rows
+from natgrad.optim.low_rank_rows import Removal, low_rank_rows, removals
 from natgrad.optim.product import linear_in_any_order
 from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
 
@@ -92,8 +92,8 @@ class OnlineFisher:
             factor = self._factor_for(X, squared_norm)
             if factor is None or X.shape[0] == 0:  # nothing to precondition or to learn from
                 return PlainRows(X, squared_norm), []
-            if self._removal is None:
-                self._removal = Removal(factor, self.alpha)
+            if self._removal is None or self._removal.alpha != self.alpha:
+                self._removal = removals([factor], [self.alpha])[0]
             removal, t = self._removal, self.t
             self.t += 1
         H = linear_in_any_order(X, removal.R)
@@ -126,9 +126,7 @@ class OnlineFisher:
 
     def configure(self, alpha: float, num_samples_history: float, update_period: int) -> None:
         """Change the options from the next minibatch on."""
-        if alpha != self.alpha:
-            with self._state_lock:
-                self.alpha, self._removal = alpha, None
+        self.alpha = alpha
         self.num_samples_history = num_samples_history
         self.update_period = update_period
 
@@ -200,9 +198,10 @@ def learn(lessons: Iterable[Lesson]) -> None:
     try:
         current = [lesson for lesson in taken if lesson.fisher.factor is lesson.seen.factor]
         updated = update_all([lesson.seen for lesson in current])
-        for (fisher, _), factor in zip(current, updated, strict=True):
+        removed = removals(updated, [lesson.fisher.alpha for lesson in current])
+        for (fisher, _), factor, removal in zip(current, updated, removed, strict=True):
             with fisher._state_lock:
-                fisher.factor, fisher._removal = factor, None
+                fisher.factor, fisher._removal = factor, removal
     finally:
         for lesson in taken:
             lesson.fisher._update_lock.release()

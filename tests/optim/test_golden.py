@@ -19,7 +19,7 @@ from torch import Tensor
 
 from natgrad.optim import OnlineFisher, precondition_simple, product
 from natgrad.optim.factor import FisherFactor, Observation, eta_of, update
-from natgrad.optim.low_rank_rows import Removal, low_rank_rows
+from natgrad.optim.low_rank_rows import low_rank_rows, removals
 from natgrad.optim.rows import squared_frobenius_norm
 from tests.optim.samples import relative_error
 
@@ -172,7 +172,8 @@ def test_one_online_step_from_the_state_of_the_reference_gives_its_output(
     for step in steps(case, version):
         factor = FisherFactor(step.before.R, step.before.d, step.before.rho)
         squared_norm, H = squared_frobenius_norm(step.X), step.X @ factor.R.T
-        rows = low_rank_rows(step.X, squared_norm, H, Removal(factor, alpha))
+        [removal] = removals([factor], [alpha])
+        rows = low_rank_rows(step.X, squared_norm, H, removal)
         assert relative_error(rows.dense(), step.X_bar) < ONLINE_TOLERANCE
         if step.squared_row_norms is not None and step.squared_row_norms.max() > 1e-20:
             # (where they are smaller, the reference's float32 scale^2 * rowprod has lost its

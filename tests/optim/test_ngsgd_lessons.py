@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from natgrad import NGSGD
 from natgrad.optim import matrix, online, share_parameters
 from natgrad.optim.backward_pass import at_end_of_backward
 from natgrad.optim.factor import FisherFactor, Observation, start, update, update_all
+from natgrad.optim.low_rank_rows import removals
 from tests.optim.models import (
     OPTIONS,
     bits,
@@ -66,6 +68,23 @@ def test_factors_that_learn_together_are_those_that_learn_alone_to_the_bit(
         assert (factor is one.factor) == is_faded
         # Each has memory of its own: what is saved of one does not carry all others along.
         assert factor.d.untyped_storage().nbytes() == factor.d.nbytes
+
+
+@given(st.lists(st.tuples(observations(), st.sampled_from((0.0, 0.1, 4.0, math.inf))), max_size=6))
+@example([(usual(1), 4.0), (usual(2), 1.0)])
+@settings(max_examples=100, deadline=None)
+def test_what_factors_take_out_is_the_same_together_and_alone_to_the_bit(
+    drawn: list[tuple[Observation, float]],
+) -> None:
+    factors, alphas = [one.factor for one, _ in drawn], [alpha for _, alpha in drawn]
+    together = removals(factors, alphas)
+    for factor, alpha, removal in zip(factors, alphas, together, strict=True):
+        [alone] = removals([factor], [alpha])
+        assert removal.R is factor.R
+        assert bits([removal.e, removal.lost]) == bits([alone.e, alone.lost])
+        assert torch.equal(removal.e, factor.removed(alpha))
+        literal = 1.0 - (1.0 - removal.e.double()) ** 2  # of |x|^2, in each direction
+        torch.testing.assert_close(removal.lost.double() ** 2, literal, rtol=1e-6, atol=1e-12)
 
 
 def skipping() -> nn.Module:

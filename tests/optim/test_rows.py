@@ -5,7 +5,7 @@ import torch
 
 from natgrad.optim import product_sum
 from natgrad.optim.factor import start
-from natgrad.optim.low_rank_rows import Removal, low_rank_rows
+from natgrad.optim.low_rank_rows import low_rank_rows, removals
 from natgrad.optim.product_sum import add_products_
 from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, squared_frobenius_norm
 from natgrad.optim.simple import simple_rows
@@ -21,7 +21,8 @@ def make_rows(method: str, num_columns: int = 17, dtype: torch.dtype = torch.flo
         return PlainRows(X)
     if method == "low rank":
         factor = start(minibatch("correlated", 30, num_columns, seed=2).to(dtype), 5)
-        return low_rank_rows(X, squared_frobenius_norm(X), X @ factor.R.t(), Removal(factor, 4.0))
+        [removal] = removals([factor], [4.0])
+        return low_rank_rows(X, squared_frobenius_norm(X), X @ factor.R.t(), removal)
     return simple_rows(X, 4.0)
 
 
