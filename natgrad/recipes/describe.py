@@ -14,7 +14,7 @@ from torch import Tensor
 from natgrad.recipes.network_job import restore
 from natgrad.run.directory import RunDirectory
 from natgrad.run.events import read_events
-from natgrad.run.model_file import Model, read_model
+from natgrad.run.model_file import Model, ModelFileError, read_model
 
 __all__ = ["describe"]
 
@@ -140,10 +140,19 @@ def _describe_run(path: Path) -> str:
     lines = [f"{path}: {_run_state(last)}", *_progress_lines(last)]
     iteration = run.last_iteration()
     if run.final.exists():
-        lines.append(f"final model: {run.final}")
+        lines.append(_model_line("final", run.final))
     elif iteration is not None:
-        lines.append(f"last model: {run.model(iteration)}")
+        lines.append(_model_line("last", run.model(iteration)))
     return "\n".join(lines)
+
+
+def _model_line(kind: str, path: Path) -> str:
+    """Name a run's model, once it has been read: a copied run may hold a part of it."""
+    try:
+        read_model(path)
+    except ModelFileError as error:
+        return f"WARNING: the {kind} model cannot be used: {error}"
+    return f"{kind} model: {path}"
 
 
 def _run_state(last: Mapping[str, dict[str, Any]]) -> str:

@@ -120,6 +120,16 @@ def test_run_directory_is_described_by_its_events(tmp_path: Path) -> None:
     assert f"last model: {tmp_path / 'models' / '0002.safetensors'}" in describe(tmp_path)
 
 
+def test_run_whose_final_model_was_cut_short_is_described_with_a_warning(tmp_path: Path) -> None:
+    EventLog(tmp_path / "events.jsonl").append("start", num_iterations=4, resumed_from=None)
+    path = write(tmp_path / "final.safetensors", random_network())
+    assert f"final model: {path}" in describe(tmp_path)
+    path.write_bytes(path.read_bytes()[:-8])
+    text = describe(tmp_path)
+    assert f"WARNING: the final model cannot be used: {path} is not a whole model file" in text
+    assert "final model: " not in text
+
+
 def test_what_is_neither_model_nor_run_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no events\.jsonl"):
         describe(tmp_path)
