@@ -15,6 +15,7 @@ __all__ = ["FixedAffine", "PNorm", "PriorScale", "Renormalize", "pnorm", "renorm
 
 # nnet2's floor. It only has to keep rows of zeros at zero; real rows are far above it.
 MEAN_SQUARE_FLOOR = 2.0**-66
+LEAST_MEAN_SQUARE_FLOOR = 2.0**-252  # one over its root is still a float32
 
 
 def pnorm(x: Tensor, num_groups: int, p: float = 2.0) -> Tensor:
@@ -31,7 +32,9 @@ def pnorm(x: Tensor, num_groups: int, p: float = 2.0) -> Tensor:
     >>> pnorm(torch.tensor([3.0, 5.0, 4.0, 12.0]), num_groups=2)
     tensor([ 5., 13.])
     """
-    groups = _at_least_float32(x).reshape(*x.shape[:-1], x.shape[-1] // num_groups, num_groups)
+    _check_pnorm(x.shape[-1], num_groups, p)
+    check_floating("pnorm", x)
+    groups = at_least_float32(x).reshape(*x.shape[:-1], x.shape[-1] // num_groups, num_groups)
     if p == 2:
         norms = cast(Tensor, _PlainEuclidean.apply(groups))  # type: ignore[no-untyped-call]
         if _squares_were_exact(norms):
@@ -48,14 +51,7 @@ class PNorm(nn.Module):
 
     def __init__(self, in_features: int, out_features: int, p: float = 2.0) -> None:
         super().__init__()
-        if out_features < 1 or in_features < 1 or in_features % out_features:
-            raise ValueError(
-                f"PNorm got in_features={in_features} and out_features={out_features}; "
-                "out_features must divide in_features, as every output is the norm of a group of "
-                "the same size. The paper's networks use e.g. 3500 and 350."
-            )
-        if not 1 <= p < math.inf:
-            raise ValueError(f"PNorm got p={p}; it needs 1 <= p < inf (2 is the usual choice).")
+        _check_pnorm(in_features, out_features, p)
         self.in_features, self.out_features, self.p = in_features, out_features, p
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,6 +62,17 @@ class PNorm(nn.Module):
     def extra_repr(self) -> str:
         """What print shows between the brackets."""
         return f"{self.in_features}, {self.out_features}, p={self.p:g}"
+
+
+def _check_pnorm(num_units: int, num_groups: int, p: float) -> None:
+    if num_groups < 1 or num_units < 1 or num_units % num_groups:
+        raise ValueError(
+            f"a p-norm got {num_units} units in {num_groups} groups; the number of groups must "
+            "divide that of units, as every output is the norm of a group of the same size. The "
+            "paper's networks use e.g. 3500 units in 350 groups."
+        )
+    if not 1 <= p < math.inf:
+        raise ValueError(f"a p-norm got p={p}; it needs 1 <= p < inf (2 is the usual choice).")
 
 
 class _PlainEuclidean(torch.autograd.Function):
@@ -134,7 +141,9 @@ def renormalize(x: Tensor, mean_square_floor: float = MEAN_SQUARE_FLOOR) -> Tens
             [ 1.4142,  0.0000],
             [ 0.0000,  0.0000]])
     """
-    wide = _at_least_float32(x)
+    _check_floor(mean_square_floor)
+    check_floating("renormalize", x)
+    wide = at_least_float32(x)
     y = _Renormalize.apply(wide, math.sqrt(mean_square_floor))  # type: ignore[no-untyped-call]
     return cast(Tensor, y).to(x.dtype)
 
@@ -148,11 +157,7 @@ class Renormalize(nn.Module):
 
     def __init__(self, mean_square_floor: float = MEAN_SQUARE_FLOOR) -> None:
         super().__init__()
-        if not 0 < mean_square_floor < math.inf:
-            raise ValueError(
-                f"Renormalize got mean_square_floor={mean_square_floor}; it must be positive, or a "
-                "row of zeros would be divided by zero (the default is 2^-66)."
-            )
+        _check_floor(mean_square_floor)
         self.mean_square_floor = mean_square_floor
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,14 +165,20 @@ class Renormalize(nn.Module):
         return renormalize(x, self.mean_square_floor)
 
 
+def _check_floor(mean_square_floor: float) -> None:
+    if not LEAST_MEAN_SQUARE_FLOOR <= mean_square_floor < math.inf:
+        raise ValueError(
+            f"Renormalize got mean_square_floor={mean_square_floor}; it must be at least 2^-252, "
+            "or a row of zeros would be multiplied by infinity (the default is 2^-66)."
+        )
+
+
 class _Renormalize(torch.autograd.Function):
     """With r = 1 / rms(x) and y = r x, the gradient is r (g - y mean(g y)); x is not kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rms_floor: float) -> Tensor:
-        # In float64, because squares of float32 values above 1e19 overflow.
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)
-        rms = norm.div_(math.sqrt(x.shape[-1])).clamp_min_(rms_floor)
+        rms = _norms(x).div_(math.sqrt(x.shape[-1])).clamp_min_(rms_floor)
         y: Tensor = x * rms.reciprocal().to(x.dtype)
         ctx.save_for_backward(y, rms)
         ctx.rms_floor = rms_floor
@@ -181,6 +192,20 @@ class _Renormalize(torch.autograd.Function):
         # At the floor the scale is a constant, so nothing is projected out.
         along_y.masked_fill_(rms <= ctx.rms_floor, 0)
         return torch.addcmul(grad, y, along_y, value=-1).mul_(rms.reciprocal().to(y.dtype)), None
+
+
+def _norms(x: Tensor) -> Tensor:
+    """The norm of each row, (..., 1), in float64, because squares of float32 above 1e19 overflow.
+
+    Those of float64 above 1e154 do too, so such rows are brought down to ones first.
+    """
+    norms: Tensor
+    if x.dtype == torch.float64:
+        largest = x.abs().amax(-1, keepdim=True).clamp_min_(1.0)
+        norms = torch.linalg.vector_norm(x / largest, dim=-1, keepdim=True).mul_(largest)
+    else:
+        norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)
+    return norms
 
 
 class PriorScale(nn.Module):
@@ -257,9 +282,26 @@ def refuse_second_derivative() -> None:
         )
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
-    """Half precision cannot hold the squares; float32 and float64 pass through untouched."""
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision cannot hold squares and sums; float32 and float64 pass through untouched.
+
+    >>> at_least_float32(torch.ones(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def check_floating(name: str, x: Tensor) -> None:
+    """Refuse whole numbers, to which the result would be rounded.
+
+    >>> check_floating("pnorm", torch.tensor([3, 4]))
+    Traceback (most recent call last):
+    TypeError: pnorm got a tensor of torch.int64; it needs one of a floating-point type: x.float().
+    """
+    if not x.is_floating_point():
+        raise TypeError(
+            f"{name} got a tensor of {x.dtype}; it needs one of a floating-point type: x.float()."
+        )
 
 
 def _check_last_dimension(layer: nn.Module, x: Tensor, expected: int) -> None:

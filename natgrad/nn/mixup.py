@@ -80,6 +80,11 @@ def mix_up(
             f"class_counts has {len(class_counts)} elements but the network has "
             f"{network.config.num_outputs} outputs; pass the training examples of every class."
         )
+    if not 0 <= noise_stddev < math.inf:
+        raise ValueError(
+            f"mix_up got noise_stddev={noise_stddev}; it must be finite and not negative (0.01 is "
+            "the default)."
+        )
     group_sizes = allocate_subclasses(class_counts, num_subclasses, power)
     mixed = with_hidden_layers_of(network, replace(network.config, group_sizes=group_sizes))
     weight, bias = network.output.weight.detach(), network.output.bias.detach()

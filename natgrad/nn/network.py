@@ -4,10 +4,11 @@
 as its config and its ``state_dict()``, and restored with ``Network(config).load_state_dict(...)``.
 """
 
+import operator
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import SupportsIndex, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,10 +53,8 @@ class NetworkConfig:
     group_sizes: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        hidden = tuple(w if isinstance(w, int) else tuple(w) for w in self.hidden)
-        object.__setattr__(self, "hidden", hidden)
-        if self.group_sizes is not None:
-            object.__setattr__(self, "group_sizes", tuple(self.group_sizes))
+        for name in ("num_inputs", "num_outputs", "num_transformed", "hidden", "group_sizes"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
         _check(self)
 
     @property
@@ -69,7 +68,27 @@ class NetworkConfig:
         return ([self.num_transformed or self.num_inputs] + [w[1] for w in self.hidden_widths])[-1]
 
 
+def _whole(name: str, value: object) -> object:
+    """The value in Python's own integers and tuples, which JSON knows; numpy's are others."""
+    if value is None:
+        return None
+    try:
+        return operator.index(cast(SupportsIndex, value))
+    except TypeError as error:
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return tuple(_whole(name, item) for item in value)
+        raise TypeError(
+            f"The network's {name} has {value!r}, of type {type(value).__name__}; expected whole "
+            "numbers, or lists of them."
+        ) from error
+
+
 def _check(config: NetworkConfig) -> None:
+    if not isinstance(config.hidden, tuple):
+        raise TypeError(
+            f"The network's hidden is {config.hidden!r}; expected a list with the width of each "
+            "hidden layer, as in [(3500, 350)] * 4 for p-norm or [1024] * 4 for the others."
+        )
     if config.nonlinearity not in ("pnorm", *PLAIN_NONLINEARITIES):
         raise ValueError(
             f"The network's nonlinearity is {config.nonlinearity!r}; "

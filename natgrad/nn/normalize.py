@@ -52,6 +52,12 @@ def input_transform(
     >>> [round(v, 6) for v in (matrix @ total @ matrix.T).diagonal().tolist()]  # b_i + 0.001
     [8.001, 0.001]
     """
+    if not within_class_factor >= 0 or not max_singular_value > 0:
+        raise ValueError(
+            f"input_transform got within_class_factor={within_class_factor} and "
+            f"max_singular_value={max_singular_value}; the first must not be negative, and the "
+            "second must be positive (the paper's are 0.001 and 5; math.inf is no limit)."
+        )
     mean, within, between = mean.double(), within.double(), between.double()
     _check_statistics(mean, within, between)
     whiten = _whitening(within, _feature_scales(mean, within + between))
@@ -102,10 +108,12 @@ def _check_statistics(mean: Tensor, within: Tensor, between: Tensor) -> None:
             "input_transform got statistics that are not finite; look for NaN or infinity in the "
             "features they were accumulated from."
         )
-    if float(within.diagonal().max()) <= 0:
+    mean_squares = mean.square() + (within + between).diagonal()
+    if not bool((within.diagonal() > RELATIVE_STDDEV_FLOOR**2 * mean_squares).any()):
         raise ValueError(
-            "input_transform got a within-class covariance of zero: no class varies at all. "
-            "Accumulate statistics from data with several different examples per class."
+            "input_transform got a within-class covariance of zero, or of roundoff: no class "
+            "varies at all. Accumulate statistics from data with several different examples per "
+            "class."
         )
 
 
@@ -137,12 +145,13 @@ class ClassStatistics:
 
     def accumulate(self, features: Tensor, labels: Tensor) -> None:
         """Add a minibatch: features (examples, num_features) and labels (examples,)."""
-        features, labels = features.detach().to("cpu", torch.float64), labels.detach().cpu()
+        features, labels = features.detach().to("cpu", torch.float64), _as_indices(labels)
         self._check_minibatch(features, labels)
         classes, row_of, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-        sums = features.new_zeros(len(classes), features.shape[1]).index_add_(0, row_of, features)
-        means = sums / counts.unsqueeze(1)
-        centred = features - means[row_of]
+        means, centred = torch.zeros(len(classes), features.shape[1]).double(), features
+        for _ in range(2):  # the second time, it is the roundoff of a long sum that is taken out
+            shift = torch.zeros_like(means).index_add_(0, row_of, centred) / counts.unsqueeze(1)
+            means, centred = means + shift, centred - shift[row_of]
         self._add(classes, counts.double(), means, centred.T @ centred)
 
     def __add__(self, other: "ClassStatistics") -> "ClassStatistics":
@@ -220,8 +229,6 @@ class ClassStatistics:
                 f"accumulate got features of shape {tuple(features.shape)} and labels of shape "
                 f"{tuple(labels.shape)}; expected (examples, {num_features}) and (examples,)."
             )
-        if labels.dtype.is_floating_point:
-            raise ValueError(f"accumulate got labels of type {labels.dtype}; expected integers.")
         if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
             raise ValueError(
                 f"accumulate got labels from {int(labels.min())} to {int(labels.max())}; "
@@ -233,3 +240,10 @@ class ClassStatistics:
                 f"accumulate got NaN or infinity in {bad} of {len(labels)} examples; "
                 "find them before they are trained on."
             )
+
+
+def _as_indices(labels: Tensor) -> Tensor:
+    """The labels as torch wants its indices: some of its integer types are none."""
+    if labels.dtype.is_floating_point or labels.dtype.is_complex:
+        raise ValueError(f"accumulate got labels of type {labels.dtype}; expected integers.")
+    return labels.detach().to("cpu", torch.int64)

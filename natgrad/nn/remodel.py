@@ -1,7 +1,7 @@
 """A trained network in, a changed copy out: grow a layer, transfer, rescale. See mixup.py for more.
 
 None of these touches the network it is given. Copies carry no hooks, so an optimizer that watches
-the old network does not watch the new one.
+the old network does not watch the new one. Layers that are kept stay frozen if they were.
 """
 
 from dataclasses import replace
@@ -105,9 +105,7 @@ def copy_of(network: Network) -> Network:
     >>> torch.equal(copy_of(network).hidden[0].linear.weight, network.hidden[0].linear.weight)
     True
     """
-    copied = Network(network.config).to(network.output.weight)
-    copied.load_state_dict(network.state_dict())
-    return copied
+    return _with_tensors_of(network, network.config, ("",))
 
 
 def with_hidden_layers_of(network: Network, config: NetworkConfig) -> Network:
@@ -120,10 +118,20 @@ def with_hidden_layers_of(network: Network, config: NetworkConfig) -> Network:
     >>> with_hidden_layers_of(network, replace(network.config, num_outputs=9)).output.out_features
     9
     """
-    new = Network(config).to(network.output.weight)
+    return _with_tensors_of(network, config, ("input_transform.", "hidden."))
+
+
+def _with_tensors_of(
+    network: Network, config: NetworkConfig, beginnings: tuple[str, ...]
+) -> Network:
+    """A network of shape ``config`` with those tensors of another whose names begin so."""
+    new = Network(config).to(network.output.weight).train(network.training)
     state = network.state_dict()
-    kept = {name: state[name] for name in state if name.startswith(("input_transform.", "hidden."))}
+    kept = {name: state[name] for name in state if name.startswith(beginnings)}
     new.load_state_dict({**new.state_dict(), **kept})
+    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(name not in frozen or name not in kept)
     return new
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from natgrad.nn.layers import refuse_second_derivative
+from natgrad.nn.layers import at_least_float32, check_floating, refuse_second_derivative
 
 __all__ = ["SumGroup"]
 
@@ -61,9 +61,10 @@ class SumGroup(nn.Module):
                 f"SumGroup got scores of shape {tuple(scores.shape)}; the last dimension must be "
                 f"{len(self.class_of)}, the sub-classes of its {len(self.group_sizes)} classes."
             )
-        rows = scores.reshape(-1, scores.shape[-1])
+        check_floating("SumGroup", scores)
+        rows = at_least_float32(scores).reshape(-1, scores.shape[-1])
         classes = cast(Tensor, _GroupLogSumExp.apply(rows, self))  # type: ignore[no-untyped-call]
-        return classes.reshape(*scores.shape[:-1], len(self.group_sizes))
+        return classes.reshape(*scores.shape[:-1], len(self.group_sizes)).to(scores.dtype)
 
     def extra_repr(self) -> str:
         """What print shows between the brackets."""

@@ -126,3 +126,9 @@ def test_counts_of_the_wrong_length_are_refused() -> None:
 def test_counts_that_share_nothing_out_are_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="none negative and not all zero"):
         allocate_subclasses(torch.tensor(bad), 4)
+
+
+@pytest.mark.parametrize("stddev", [-0.1, math.nan, math.inf])
+def test_noise_that_is_none_is_refused(stddev: float) -> None:
+    with pytest.raises(ValueError, match=f"noise_stddev={stddev}; it must be finite"):
+        mix_up(build(4, 2, [(6, 3)]), torch.ones(2), 4, noise_stddev=stddev)

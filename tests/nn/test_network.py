@@ -1,7 +1,8 @@
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -156,7 +157,7 @@ def test_training_from_the_zero_softmax_layer_lowers_the_loss() -> None:
         ({"hidden": [8]}, r"width 8; expected a pair \(units, groups\)"),
         ({"hidden": [(8, 4, 2)]}, "expected a pair"),
         ({"hidden": [(8, 4)], "nonlinearity": "relu"}, "expected one number"),
-        ({"hidden": [(8, 4), (8, 3)]}, "in_features=8 and out_features=3; .* must divide"),
+        ({"hidden": [(8, 4), (8, 3)]}, "8 units in 3 groups; .* must divide"),
         ({"p": 0.5}, "p=0.5; it needs 1 <= p"),
         ({"num_inputs": 0}, "at least 1, but one is 0"),
         ({"num_transformed": 0}, "at least 1, but one is 0"),
@@ -167,6 +168,31 @@ def test_a_config_that_makes_no_network_says_why(changes: dict[str, Any], messag
     arguments: dict[str, Any] = {"num_inputs": 6, "num_outputs": 3, "hidden": [(8, 4)]}
     with pytest.raises(ValueError, match=message):
         NetworkConfig(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden": 10}, r"hidden is 10; expected a list .* \[\(3500, 350\)\] \* 4"),
+        ({"hidden": [(8.0, 4)]}, "hidden has 8.0, of type float; expected whole numbers"),
+        ({"hidden": ["8"]}, "hidden has '8', of type str; expected whole numbers"),
+        ({"num_outputs": 3.5}, "num_outputs has 3.5, of type float"),
+    ],
+)
+def test_a_config_of_other_types_says_what_is_expected(
+    changes: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"num_inputs": 6, "num_outputs": 3, "hidden": [(8, 4)]}
+    with pytest.raises(TypeError, match=message):
+        NetworkConfig(**{**arguments, **changes})
+
+
+def test_integers_of_other_libraries_become_pythons_own() -> None:
+    hidden: list[Any] = [(np.int64(8), 4), np.array([6, 2])]
+    sizes: Any = np.array([1, 2, 3])
+    config = NetworkConfig(cast(int, torch.tensor(6)), 3, hidden, group_sizes=sizes)
+    assert json.loads(json.dumps(asdict(config)))["hidden"] == [[8, 4], [6, 2]]
+    assert config == NetworkConfig(6, 3, [[8, 4], [6, 2]], group_sizes=[1, 2, 3])
 
 
 def test_arguments_of_build_that_do_not_fit_say_why() -> None:

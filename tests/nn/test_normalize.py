@@ -205,6 +205,20 @@ def test_constant_features_give_zeros(max_singular_value: float) -> None:
     assert matrix.abs().max() < 1e6
 
 
+def test_a_constant_feature_is_known_for_one_in_however_long_a_minibatch() -> None:
+    """The roundoff of a sum over a million examples must not look like a variance."""
+    labels = torch.zeros(10**6).long()
+    varying = torch.randn(10**6, 1, generator=torch.Generator().manual_seed(0)).double()
+    features = torch.cat([varying, torch.full_like(varying, 0.1)], 1)
+    statistics = statistics_of(features, labels, num_classes=1)
+    assert statistics.within[1, 1].sqrt() < 1e-16
+    assert statistics.mean[1] == 0.1
+    matrix, _ = input_transform(
+        statistics.mean, statistics.within, statistics.between, max_singular_value=math.inf
+    )
+    assert matrix.abs().max() < 1e6
+
+
 def test_a_copied_feature_is_survived_and_the_limit_keeps_the_matrix_small() -> None:
     features, labels = example_data(0)
     features = torch.cat([features, features[:, :1]], 1)
@@ -236,6 +250,35 @@ def test_data_that_does_not_vary_within_classes_is_refused() -> None:
         transform_of(features, labels)
 
 
+@pytest.mark.parametrize("copies", [2, 3, 7])
+@pytest.mark.parametrize("scale", [1e-13, 1.0, 1e12])
+def test_copies_of_one_example_a_class_do_not_vary_but_by_roundoff(
+    copies: int, scale: float
+) -> None:
+    features = scale * torch.randn(10, 4, generator=torch.Generator().manual_seed(0)).double()
+    statistics = ClassStatistics(4, 10)
+    for part in torch.arange(10).repeat(copies).split(7):
+        statistics.accumulate(features[part], part)
+    with pytest.raises(ValueError, match="within-class covariance of zero, or of roundoff"):
+        input_transform(statistics.mean, statistics.within, statistics.between)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_singular_value": 0.0},
+        {"max_singular_value": -1.0},
+        {"max_singular_value": math.nan},
+        {"within_class_factor": -0.1},
+        {"within_class_factor": math.nan},
+    ],
+)
+def test_options_that_have_no_meaning_are_named(options: dict[str, float]) -> None:
+    [(name, value)] = options.items()
+    with pytest.raises(ValueError, match=f"{name}={value}"):
+        input_transform(torch.zeros(2), torch.eye(2), torch.eye(2), **options)
+
+
 def test_statistics_without_data_are_refused() -> None:
     with pytest.raises(ValueError, match="no data yet"):
         _ = ClassStatistics(3, 2).within
@@ -257,6 +300,16 @@ def test_a_bad_minibatch_says_what_is_wrong(features: Tensor, labels: Tensor, me
     with pytest.raises(ValueError, match=message):
         statistics.accumulate(features, labels)
     assert statistics.num_examples == 0
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.bool]
+)
+def test_labels_may_be_of_any_integer_type(dtype: torch.dtype) -> None:
+    features, labels = example_data(0, 20, num_classes=2)
+    expected = statistics_of(features, labels, num_classes=2).state_dict()
+    found = statistics_of(features, labels.to(dtype), num_classes=2).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_an_empty_minibatch_changes_nothing() -> None:

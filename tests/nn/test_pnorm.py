@@ -148,16 +148,25 @@ def test_a_second_derivative_is_refused_instead_of_wrong(p: float) -> None:
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(10, 3), (3, 10), (0, 1), (4, 0), (4, -2)])
 def test_group_sizes_that_do_not_fit_are_named(inputs: int, outputs: int) -> None:
-    with pytest.raises(ValueError, match=f"in_features={inputs} and out_features={outputs}"):
+    with pytest.raises(ValueError, match=f"{inputs} units in {outputs} groups; .* must divide"):
         PNorm(inputs, outputs)
+    with pytest.raises(ValueError, match=f"{inputs} units in {outputs} groups; .* must divide"):
+        pnorm(torch.ones(2, inputs), outputs)
 
 
 @pytest.mark.parametrize("p", [0.5, 0.0, -1.0, math.inf, math.nan])
 def test_a_p_outside_its_range_is_named(p: float) -> None:
     with pytest.raises(ValueError, match=r"1 <= p < inf"):
         PNorm(4, 2, p)
+    with pytest.raises(ValueError, match=r"1 <= p < inf"):
+        pnorm(torch.ones(4), 2, p)
 
 
 def test_an_input_of_the_wrong_width_is_named() -> None:
     with pytest.raises(ValueError, match=r"shape \(2, 5\); its last dimension must be 4"):
         PNorm(4, 2)(torch.ones(2, 5))
+
+
+def test_whole_numbers_are_refused_instead_of_rounded() -> None:
+    with pytest.raises(TypeError, match=r"pnorm got a tensor of torch.int64; .* x.float\(\)"):
+        pnorm(torch.tensor([1, 1]), 1)

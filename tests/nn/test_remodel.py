@@ -76,6 +76,25 @@ def test_the_copy_keeps_the_dtype_and_drops_the_hooks(change: Callable[[Network]
     assert change(network)(inputs()).dtype == torch.float64
 
 
+@pytest.mark.parametrize("change", changes)
+def test_the_copy_keeps_what_is_frozen_and_the_mode(change: Callable[[Network], Network]) -> None:
+    network = trained().eval()
+    network.hidden[0].requires_grad_(False)
+    changed = change(network)
+    assert not changed.training
+    for name, parameter in changed.named_parameters():
+        assert parameter.requires_grad == (not name.startswith("hidden.0."))
+    assert change(trained()).training
+
+
+def test_what_takes_the_place_of_a_frozen_layer_is_trained() -> None:
+    network = trained().requires_grad_(False)
+    assert grow(network, (20, 5)).output.weight.requires_grad
+    assert grow(network, (20, 5)).hidden_linears()[-1].weight.requires_grad
+    assert mix_up(network, COUNTS, 9).output.weight.requires_grad
+    assert not scale_pnorm_layers(network).output.weight.requires_grad
+
+
 def test_growing_keeps_the_hidden_layers_and_starts_from_a_zero_softmax() -> None:
     network = trained()
     grown = grow(network, (20, 4), generator=seeded(5))

@@ -85,7 +85,31 @@ def test_a_second_derivative_is_refused_instead_of_wrong() -> None:
         torch.autograd.grad(renormalize(x).sum(), x, create_graph=True)
 
 
-@pytest.mark.parametrize("floor", [0.0, -1.0, float("nan")])
-def test_a_floor_that_is_not_positive_is_named(floor: float) -> None:
+@pytest.mark.parametrize("exponent", [-8, 0, 100, 160, 307])
+def test_float64_rows_get_a_root_mean_square_of_one_at_any_scale(exponent: int) -> None:
+    x = torch.tensor([[0.5, -1.5, 0.25]], dtype=torch.float64) * 10.0**exponent
+    x.requires_grad_()
+    y = renormalize(x)
+    torch.testing.assert_close(y.square().mean(-1), torch.ones(1, dtype=torch.float64))
+    torch.autograd.backward(y[0, 0])
+    expected = x.detach()[0].div(10.0**exponent).requires_grad_()
+    torch.autograd.backward(literal_renormalize(expected)[0])
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad[0] * 10.0**exponent, expected.grad)
+
+
+@pytest.mark.parametrize("floor", [0.0, -1.0, 1e-80, float("nan"), float("inf")])
+def test_a_floor_that_would_not_keep_rows_of_zeros_is_named(floor: float) -> None:
     with pytest.raises(ValueError, match="mean_square_floor="):
         Renormalize(floor)
+    with pytest.raises(ValueError, match="mean_square_floor="):
+        renormalize(torch.ones(3), floor)
+
+
+def test_the_least_floor_keeps_rows_of_zeros() -> None:
+    assert renormalize(torch.zeros(2, 3), 2.0**-252).tolist() == [[0.0] * 3] * 2
+
+
+def test_whole_numbers_are_refused_instead_of_rounded() -> None:
+    with pytest.raises(TypeError, match=r"renormalize got a tensor of torch.int64"):
+        renormalize(torch.tensor([1, 2]))
