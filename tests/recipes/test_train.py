@@ -229,7 +229,7 @@ def test_run_that_diverges_stops_with_its_last_good_model(examples: Path, tmp_pa
             {"network": {"num_subclasses": 9}},
             "num_subclasses is given, but output is 'prior_scale'",
         ),
-        ({"network": {"hidden": [[12, 5]]}}, "in_features=12 and out_features=5"),
+        ({"network": {"hidden": [[12, 5]]}}, "12 units in 5 groups"),
         ({"network": {"initial_num_hidden": 7}}, "initial_num_hidden is 7, but hidden lists 2"),
         ({"optimizer": {"method": "adam"}}, "'optimizer.method' is 'adam', but must be one of"),
         (
