@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from natgrad.optim.full_precision import full_precision
 from natgrad.optim.online import Lesson, learn
 
 
@@ -27,7 +28,9 @@ class Pass:
     def learn(self) -> None:
         """Let the Fisher factors learn what they are still to learn."""
         lessons, self.lessons = self.lessons, []
-        learn(lessons)
+        if lessons:
+            with full_precision(lessons[0].seen.X):
+                learn(lessons)
 
 
 def at_end_of_backward(action: Callable[[], None]) -> None:

@@ -85,12 +85,12 @@ def start(X: Tensor, rank: int) -> FisherFactor:
         return FisherFactor(torch.eye(rank, num_columns, dtype=X.dtype, device=X.device),
                             X.new_full((rank,), ABSOLUTE_FLOOR), ABSOLUTE_FLOOR)  # fmt: skip
     X = X / norm  # tr(X^T X) = 1, so that nothing below over- or underflows
-    if num_rows < num_columns:
-        eigenvalues, U = torch.linalg.eigh(X @ X.t())
-        directions = U.t().flip(0)[:rank] @ X
-    else:
-        eigenvalues, U = torch.linalg.eigh(X.t() @ X)
-        directions = U.t().flip(0)[:rank]
+    is_wide = num_rows < num_columns
+    # In float64: in float32, LAPACK may fail or return NaN where many rows are zero.
+    gram = (X @ X.t() if is_wide else X.t() @ X).to("cpu", torch.float64)
+    eigenvalues, U = (found.to(X) for found in torch.linalg.eigh(gram))
+    top = U.t().flip(0)[:rank]
+    directions = top @ X if is_wide else top
     num_found = directions.shape[0]
     filled = X.new_zeros(rank, num_columns)
     filled[:num_found] = directions

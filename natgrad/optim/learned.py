@@ -25,6 +25,12 @@ class Learned:
             self.num_minibatches += 1
             self.num_limited += is_limited
 
+    def become(self, other: Learned) -> None:
+        """Take over what another has; threads that share this one see it, too."""
+        with self.lock:
+            self.fisher_in, self.fisher_out = other.fisher_in, other.fisher_out
+            self.num_minibatches, self.num_limited = other.num_minibatches, other.num_limited
+
     def snapshot(self) -> tuple[Any, ...]:
         """Return what `restore` goes back to."""
         fishers = (self.fisher_in, self.fisher_out)

@@ -9,7 +9,7 @@ row per sample. The bias is one more column of W, whose input is always 1.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from natgrad.optim.backward_pass import Pass, at_end_of_backward
+from natgrad.optim.full_precision import full_precision
 from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
 from natgrad.optim.online import OnlineFisher
@@ -99,10 +100,11 @@ class WeightMatrix:
             # (its output was not used), the end of the pass completes the minibatch.
             at_end_of_backward(self.complete)
             return None
-        gradient = self._complete()
-        if self.shared.has_replicas:
-            self.shared.learn()
-        elif self.shared.lessons:
+        with full_precision(X):
+            gradient = self._complete()
+            if self.shared.has_replicas:
+                self.shared.learn()
+        if self.shared.lessons:
             at_end_of_backward(self.shared.learn)
         return gradient
 
@@ -110,7 +112,7 @@ class WeightMatrix:
         """Let the rows that were collected, if any, be a whole minibatch."""
         if not self._calls:
             return
-        with torch.no_grad():
+        with torch.no_grad(), full_precision(self.weight):
             gradient = self._complete()
         self.shared.learn()
         if gradient is not None:
@@ -158,6 +160,8 @@ class WeightMatrix:
         if method == "simple":
             alpha = self.group["alpha"]
             return simple_rows(X, alpha), simple_rows(Y, alpha, is_formed=True)
+        if method != "online":  # set in a group since; else it was checked when the group was made
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, but got {method!r}")
         learned = self.learned
         with learned.lock:
             fisher_in = learned.fisher_in = self._fisher(learned.fisher_in, "rank_in", Y.shape[1])
@@ -230,20 +234,30 @@ class WeightMatrix:
             state["fisher_out"] = learned.fisher_out.state_dict()
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned, to the weight's device and precision."""
-        learned = self.learned
-        learned.num_minibatches = state.get("num_minibatches", 0)
-        learned.num_limited = state.get("num_limited", 0)
-        learned.fisher_in = learned.fisher_out = None
+    def read_state(self, state: Mapping[str, Any], group: Mapping[str, Any]) -> Learned:
+        """Return what `state_dict` returned, with the options of a group; nothing changes yet."""
+        learned = Learned(
+            num_minibatches=state.get("num_minibatches", 0),
+            num_limited=state.get("num_limited", 0),
+        )
         if "fisher_in" in state:
             num_outputs, num_inputs = self.weight.shape[0], self.weight[0].numel()
             with_biases = range(num_inputs, num_inputs + len(self.biases) + 1)
-            learned.fisher_in = self._loaded("rank_in", state["fisher_in"], with_biases)
-            learned.fisher_out = self._loaded("rank_out", state["fisher_out"], [num_outputs])
+            rank_in, rank_out = group["rank_in"], group["rank_out"]
+            learned.fisher_in = self._read(state["fisher_in"], with_biases, group, rank_in)
+            learned.fisher_out = self._read(state["fisher_out"], [num_outputs], group, rank_out)
+        return learned
+
+    def take_over(self, learned: Learned, group: dict[str, Any]) -> None:
+        """Go on from what `read_state` returned."""
+        self.group = group
+        self.learned.become(learned)
         self.finish()
 
-    def _loaded(self, rank: str, state: dict[str, Any], dimensions: Sequence[int]) -> OnlineFisher:
+    def _read(
+        self, state: dict[str, Any], dimensions: Sequence[int], group: Mapping[str, Any], rank: int
+    ) -> OnlineFisher:
+        """Return a saved factor, on the weight's device and in its precision."""
         if "R" in state and state["R"].shape[1] not in dimensions:
             raise ValueError(
                 f"the saved Fisher factor of layer '{self.name}' is for vectors of dimension "
@@ -251,7 +265,7 @@ class WeightMatrix:
                 "for another model"
             )
         like = torch.empty(0, device=self.weight.device, dtype=_compute_dtype(self.weight))
-        fisher = self._fisher(None, rank, dimensions[0])
+        fisher = OnlineFisher(rank, **{name: group[name] for name in OPTIONS_OF_FISHER})
         fisher.load_state_dict(
             {k: v.to(like, copy=True) if isinstance(v, Tensor) else v for k, v in state.items()}
         )

@@ -14,6 +14,7 @@ from natgrad.optim import taps
 from natgrad.optim.backward_pass import Pass
 from natgrad.optim.groups import check_bias, check_group, listed, parameters_of
 from natgrad.optim.hogwild import counterparts
+from natgrad.optim.learned import Learned
 from natgrad.optim.matrix import WeightMatrix
 from natgrad.optim.refusal import bad_gradient
 from natgrad.optim.rows import NonFiniteError
@@ -62,7 +63,8 @@ class NGSGD(torch.optim.Optimizer):
             changed then, except, with `fused=True`, the layers that it lists as updated.
 
     Options may be changed between steps, as schedulers do with `lr`: that takes effect at the next
-    `backward`.
+    `backward`. Clear gradients that are not to be used by `optimizer.zero_grad()`, which also takes
+    back what was learned, collected or refused with them: `model.zero_grad()` cannot.
     """
 
     def __init__(
@@ -287,14 +289,19 @@ class NGSGD(torch.optim.Optimizer):
         own = (parameter for group in self.param_groups for parameter in group["params"])
         twin = counterparts({p: self._names.get(p, "of an added group") for p in own}, model)
         groups = [
-            {**group, "params": [twin[parameter] for parameter in group["params"]]}
+            self._own_options(group) | {"params": [twin[p] for p in group["params"]]}
             for group in self.param_groups
         ]
-        replica = NGSGD(model, fused=self._pass.fused, groups=groups, **self.defaults)
+        options = self._own_options(self.defaults)
+        replica = NGSGD(model, fused=self._pass.fused, groups=groups, **options)
         for weight, matrix in self._matrices.items():
             replica._matrices[twin[weight]].learned = matrix.learned
         self._pass.has_replicas = replica._pass.has_replicas = True
         return replica
+
+    def _own_options(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that NGSGD knows: torch and its schedulers add others to a group."""
+        return {name: group[name] for name in self._option_names}
 
     # -- what is readable, and what is saved -----------------------------------------------------
 
@@ -336,18 +343,29 @@ class NGSGD(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned, for a model of the same layers."""
-        missing = self._option_names - set(state_dict["param_groups"][0])
-        if missing:
-            raise ValueError(
-                f"the state has no {', '.join(sorted(missing))}: it was saved by another optimizer"
-            )
+        for group in state_dict["param_groups"]:
+            if missing := self._option_names - set(group):
+                raise ValueError(
+                    f"the state has no {', '.join(sorted(missing))}: it was saved by another "
+                    "optimizer"
+                )
+        read = self._read_states(state_dict)  # a state that is refused changes nothing
         super().load_state_dict(state_dict)
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        group_of = {p: group for group in self.param_groups for p in group["params"]}
-        for index, parameter in zip(saved, parameters, strict=True):
-            matrix = self._matrices.get(parameter)
-            if matrix is not None:
-                matrix.group = group_of[parameter]
-                # Not from self.state: there, torch has rounded the factors to the parameter's type.
-                matrix.load_state_dict(state_dict["state"].get(index, {}))
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter in read:
+                    self._matrices[parameter].take_over(read[parameter], group)
+
+    def _read_states(self, state_dict: Mapping[str, Any]) -> dict[Tensor, Learned]:
+        """Return what is saved of each weight matrix.
+
+        Not from self.state: there, torch rounds the factors to the parameter's type.
+        """
+        own = [parameter for group in self.param_groups for parameter in group["params"]]
+        saved = [(i, group) for group in state_dict["param_groups"] for i in group["params"]]
+        # Where numbers of parameters differ, torch says so.
+        return {
+            parameter: self._matrices[parameter].read_state(state_dict["state"].get(i, {}), group)
+            for parameter, (i, group) in zip(own, saved, strict=False)
+            if parameter in self._matrices
+        }

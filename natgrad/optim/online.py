@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from natgrad.optim.factor import FisherFactor, Observation, eta_of, start, update_all
+from natgrad.optim.factor import (
+    ABSOLUTE_FLOOR,
+    FisherFactor,
+    Observation,
+    eta_of,
+    start,
+    update_all,
+)
+from natgrad.optim.full_precision import full_precision
 from natgrad.optim.low_rank_rows import Removal, low_rank_rows, removals
 from natgrad.optim.product import linear_in_any_order
 from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
@@ -75,10 +83,11 @@ class OnlineFisher:
                 f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
             )
         X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
-        rows, lessons = self.meet(X_work, is_formed=True)
-        learn(lessons)
-        # The squares of half-precision numbers overflow it: they stay as they are.
-        return rows.dense().to(X.dtype), rows.squared_row_norms()
+        with full_precision(X):
+            rows, lessons = self.meet(X_work, is_formed=True)
+            learn(lessons)
+            # The squares of half-precision numbers overflow it: they stay as they are.
+            return rows.dense().to(X.dtype), rows.squared_row_norms()
 
     def meet(self, X: Tensor, is_formed: bool = False) -> tuple[Rows, list[Lesson]]:
         """Return the preconditioned X (N, D), and what there is to `learn` from it.
@@ -110,7 +119,7 @@ class OnlineFisher:
         """
         rank = min(self.rank, X.shape[1] - 1)
         if self.factor is None:
-            if squared_norm == 0.0 or rank <= 0:
+            if squared_norm < ABSOLUTE_FLOOR * X.shape[0] or rank <= 0:  # zeros, or nearly
                 return None
             self.factor = start(X, rank)
             self._removal = None

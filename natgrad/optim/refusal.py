@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import cmath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,7 +29,7 @@ def bad_gradient(groups: Iterable[dict[str, Any]], names: Mapping[Tensor, str]) 
             values = parameter.grad
             values = values.coalesce().values() if values.is_sparse else values
             # The sum of finite values may overflow: then look at each.
-            if not math.isfinite(float(values.sum())) and not bool(values.isfinite().all()):
+            if not cmath.isfinite(values.sum().item()) and not bool(values.isfinite().all()):
                 num_bad = values.numel() - int(values.isfinite().sum())
                 name = names.get(parameter, "of an added group")
                 return (

@@ -21,6 +21,7 @@ import math
 import torch
 from torch import Tensor
 
+from natgrad.optim.full_precision import full_precision
 from natgrad.optim.inverse import inverse_with_identity
 from natgrad.optim.product import linear, minus_transposed, times
 from natgrad.optim.product_sum import Term
@@ -34,6 +35,7 @@ from natgrad.optim.rows import (
 
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 1e4  # how much round-off may be amplified before the computation goes to float64
+MIN_SQUARED_NORM = 1e-30  # of X: below it, one over it, or its parts, leave float32's range
 MIN_DIFFERENCE = 1e-3  # of the mean of M_ii - sum_j M_ij^2: below it, X_hat itself is used
 
 
@@ -56,8 +58,9 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
             f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
         )
     X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
-    rows = simple_rows(X_work, alpha, is_formed=True)
-    return (rows.hat() * rows.gamma).to(X.dtype)
+    with full_precision(X):
+        rows = simple_rows(X_work, alpha, is_formed=True)
+        return (rows.hat() * rows.gamma).to(X.dtype)
 
 
 def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
@@ -79,6 +82,8 @@ def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
     squared_norm = gram.diagonal().sum(dtype=torch.float64).item()  # spares a pass over X
     if not math.isfinite(squared_norm):
         raise NonFiniteError(describe_non_finite(X))
+    if not is_exact and squared_norm < MIN_SQUARED_NORM:
+        return _in_float64(X, alpha)
     if squared_norm == 0.0:
         return PlainRows(X, squared_norm)
     unit = alpha * squared_norm / (num_rows * num_columns) * (num_rows - 1)  # beta (N-1)

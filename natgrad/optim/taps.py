@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv1d_input, conv2d_input
+from torch.nn.parameter import is_lazy
 
 from natgrad.optim.matrix import WeightMatrix, accumulate_grad
 from natgrad.optim.product import linear, times
@@ -29,8 +30,11 @@ _taps = weakref.WeakKeyDictionary()
 
 def can_tap(module: nn.Module) -> bool:
     """Whether the layer is one whose weight gradient we know how to form from rows."""
-    if not isinstance(module._parameters.get("weight"), nn.Parameter):
+    weight = module._parameters.get("weight")
+    if not isinstance(weight, nn.Parameter):
         return False  # no weight, or one that is computed, by a parametrization
+    if not weight.is_floating_point() or (not is_lazy(weight) and 0 in weight.shape):
+        return False  # complex, or no numbers at all
     if getattr(module, "bias", None) is not module._parameters.get("bias"):
         return False
     forward = type(module).forward
@@ -71,6 +75,8 @@ def _forward(self: nn.Module, input: Tensor) -> Tensor:
         or not matrix.weight.requires_grad
         or not matrix.shared.tapped
         or not torch.is_grad_enabled()
+        or input.layout != torch.strided  # sparse or nested: no matrix of rows
+        or input.is_nested
     ):
         output: Tensor = type(self).forward(self, input)
         return output
@@ -89,12 +95,9 @@ def _collect(ctx: Any, X: Tensor, Y: Tensor) -> tuple[Tensor | None, Tensor | No
     matrix: WeightMatrix = ctx.matrix
     if not _is_backward_to_weight(ctx):
         weight = (X.t() @ Y.to(X.dtype)).reshape(matrix.weight.shape)
-        return weight.to(matrix.weight.dtype), X.sum(dim=0).to(matrix.weight.dtype)
-    if torch.is_autocast_enabled(X.device.type):
-        with torch.autocast(X.device.type, enabled=False):
-            gradient = matrix.collect(X, Y, ctx.call)
-    else:
-        gradient = matrix.collect(X, Y, ctx.call)
+        bias = None if ctx.call.bias is None else X.sum(dim=0).to(matrix.weight.dtype)
+        return weight.to(matrix.weight.dtype), bias
+    gradient = matrix.collect(X, Y, ctx.call)
     if gradient is None:
         return None, None
     own_bias = gradient.biases.pop(ctx.call.bias, None)
@@ -132,7 +135,9 @@ class _TappedLinear(torch.autograd.Function):
     ) -> Tensor:
         ctx.matrix, ctx.call = matrix, matrix.open_call(bias)
         ctx.save_for_backward(input, weight)
-        return linear(input, weight, bias)
+        output = linear(input, weight, bias)
+        # What a Function returns must be no view, or it could not be changed in place.
+        return torch.ops.aten._unsafe_view(output, output.shape) if output._is_view() else output
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:

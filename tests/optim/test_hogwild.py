@@ -158,6 +158,21 @@ def test_state_that_the_original_loads_is_met_by_its_replica() -> None:
     assert fisher_bits(replica) == fisher_bits(source)
 
 
+def test_replica_of_an_optimizer_that_has_loaded_a_state_and_has_a_scheduler() -> None:
+    """Both put options of their own into its groups."""
+    model, other = network(), network()
+    source = NGSGD(other, **OPTIONS, fused=True)
+    train(other, source, network_loss, range(5))
+    optimizer = NGSGD(model, **OPTIONS, fused=True)
+    optimizer.load_state_dict(source.state_dict())
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=9, cycle_momentum=False)
+    copied = share_parameters(model)
+    replica = optimizer.replica(copied)
+    assert replica.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"] != OPTIONS["lr"]
+    train(copied, replica, network_loss, [5])
+    assert fisher_bits(replica) == fisher_bits(optimizer) != fisher_bits(source)
+
+
 @fused_or_not
 def test_step_that_a_replica_refuses_leaves_the_factors_as_they_were(fused: bool) -> None:
     model = network()

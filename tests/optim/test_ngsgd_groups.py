@@ -217,3 +217,11 @@ def test_bad_option_is_refused_with_its_value_and_the_remedy(
     given = {"groups": [{"params": model[3], **options}]} if in_group else options
     with pytest.raises(ValueError, match=message):
         NGSGD(model, **given)
+
+
+def test_method_that_a_group_is_given_later_is_checked_when_it_is_used() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = NGSGD(model, **OPTIONS)
+    optimizer.param_groups[0]["method"] = "onlyne"
+    with pytest.raises(ValueError, match=r"method must be one of online, .* got 'onlyne'"):
+        model(torch.ones(4, 3)).sum().backward()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -197,3 +198,24 @@ def test_first_minibatch_may_be_empty(name: str) -> None:
         return loss_on(case)(model, t)
 
     assert_trains_literally(lambda: make(case), loss_of)
+
+
+@fused_or_not
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 5, 6), (2, 3, 5, 6), (2, 64, 256)])
+def test_output_may_be_changed_in_place(shape: tuple[int, ...], bias: bool, fused: bool) -> None:
+    def make(inplace: bool) -> nn.Module:
+        layers = nn.Linear(shape[-1], 300, bias=bias), nn.ReLU(inplace=inplace), nn.Linear(300, 1)
+        return nn.Sequential(*layers)
+
+    results = []
+    for inplace in (False, True):
+        model = seeded(partial(make, inplace))
+        train(
+            model,
+            NGSGD(model, **OPTIONS, fused=fused),
+            lambda m, t: m(randn(*shape, seed=t, dtype=torch.float32)).square().sum(),
+            range(3),
+        )
+        results.append(weights(model))
+    torch.testing.assert_close(results[1], results[0], rtol=0.0, atol=0.0)

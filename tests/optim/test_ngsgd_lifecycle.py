@@ -20,6 +20,8 @@ from tests.optim.models import (
     methods,
     network,
     network_loss,
+    randn,
+    seeded,
     train,
 )
 
@@ -296,6 +298,26 @@ def test_hooks_of_a_layer_run_as_ever(fused: bool) -> None:
     optimizer = NGSGD(model, **OPTIONS, fused=fused)
     train(model, optimizer, network_loss, range(1))
     assert seen == ["forward", "backward"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nn.Linear(6, 4, bias=False), lambda: nn.Conv1d(2, 3, 2, bias=False)],
+    ids=["linear", "convolution"],
+)
+def test_layer_without_bias_gives_plain_gradients_where_they_are_asked_for(
+    make: Callable[[], nn.Module],
+) -> None:
+    model = seeded(make).double()
+    shape = (3, 6) if isinstance(model, nn.Linear) else (3, 2, 6)
+    x = randn(*shape, seed=0).requires_grad_()
+    asked_for = [x, *model.parameters()]
+    expected = torch.autograd.grad(model(x).square().sum(), asked_for)
+    optimizer = NGSGD(model, **OPTIONS)
+    torch.testing.assert_close(torch.autograd.grad(model(x).square().sum(), asked_for), expected)
+    model(x).square().sum().backward(inputs=[x])
+    torch.testing.assert_close(x.grad, expected[0])
+    assert optimizer.layer_statistics()[type(model).__name__]["num_minibatches"] == 0
 
 
 def test_lazy_layer_is_tapped_when_it_takes_shape() -> None:

@@ -75,6 +75,43 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...] | None]] = {
 
 
 @fused_or_not
+def test_complex_layer_gets_plain_sgd(fused: bool) -> None:
+    def loss_of(model: nn.Module, t: int) -> Tensor:
+        x = torch.complex(randn(4, 6, seed=t), randn(4, 6, seed=t + 50))
+        return torch.as_tensor((model(x) - 1.0).abs().square().sum())
+
+    model, plain = (seeded(lambda: nn.Linear(6, 5, dtype=torch.complex128)) for _ in range(2))
+    train(model, NGSGD(model, **OPTIONS, fused=fused), loss_of, range(4))
+    train(plain, torch.optim.SGD(plain.parameters(), lr=OPTIONS["lr"]), loss_of, range(4))
+    torch.testing.assert_close(weights(model), weights(plain))
+
+
+@fused_or_not
+@pytest.mark.parametrize("layout", ["sparse", "nested"])
+def test_layer_whose_input_is_no_matrix_of_rows_gets_plain_sgd(layout: str, fused: bool) -> None:
+    def loss_of(model: nn.Module, t: int) -> Tensor:
+        x = randn(4, 6, seed=t).relu()
+        if layout == "sparse":
+            return torch.as_tensor((model(x.to_sparse()) - 1.0).square().sum())
+        nested = torch.nested.nested_tensor([x[:1], x[1:]], layout=torch.jagged)
+        return torch.as_tensor((model(nested).values() - 1.0).square().sum())
+
+    model, plain = (seeded(lambda: nn.Linear(6, 5)).double() for _ in range(2))
+    train(model, NGSGD(model, **OPTIONS, fused=fused), loss_of, range(4))
+    train(plain, torch.optim.SGD(plain.parameters(), lr=OPTIONS["lr"]), loss_of, range(4))
+    torch.testing.assert_close(weights(model), weights(plain))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layer_without_outputs_does_no_harm() -> None:
+    model = nn.Sequential(nn.Linear(3, 0), nn.Linear(0, 2))
+    optimizer = NGSGD(model, **OPTIONS)
+    model(torch.ones(4, 3)).square().sum().backward()
+    optimizer.step()
+    assert model[1].weight.shape == (2, 0)
+
+
+@fused_or_not
 @pytest.mark.parametrize("name", MODULES)
 def test_other_modules_get_plain_sgd(name: str, fused: bool) -> None:
     make, input_shape = MODULES[name]

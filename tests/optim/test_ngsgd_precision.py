@@ -116,3 +116,23 @@ def test_fused_and_not_are_close_in_float32(method: str) -> None:
     for name, change in weights(models[0]).items():
         other = weights(models[1])[name] - before[name]
         assert relative_error(change - before[name], other) < 1e-4
+
+
+def test_factors_that_are_learned_within_autocast_are_not_rounded() -> None:
+    """What is computed by the end of a pass, or by `step`, is within its region, too."""
+    model = seeded(lambda: nn.Linear(6, 5))
+    optimizer = NGSGD(model, **OPTIONS)
+    for t in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            optimizer.zero_grad()
+            kept = model(randn(12, 6, seed=t, dtype=torch.float32))  # its pass might still come
+            model(randn(12, 6, seed=t, dtype=torch.float32)).float().square().sum().backward()
+            with optimizer.accumulate():
+                model(randn(12, 6, seed=t, dtype=torch.float32)).float().square().sum().backward()
+            optimizer.step()
+        del kept
+    [state] = optimizer.state_dict()["state"].values()
+    for side in ("fisher_in", "fisher_out"):
+        R = state[side]["R"]
+        assert R.dtype == torch.float32
+        torch.testing.assert_close(R @ R.t(), torch.eye(len(R)), rtol=0.0, atol=1e-5)

@@ -292,6 +292,29 @@ def test_factors_for_layers_of_other_sizes_are_refused_and_the_layer_named() -> 
         NGSGD(model).load_state_dict(optimizer.state_dict())
 
 
+@fused_or_not
+def test_state_that_is_refused_changes_nothing(fused: bool) -> None:
+    def make(last: int) -> nn.Module:
+        layers = nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(4, last)
+        return nn.Sequential(*layers)
+
+    def loss_of(model: nn.Module, t: int) -> torch.Tensor:
+        return torch.as_tensor(model(randn(9, 6, seed=t, dtype=torch.float32)).square().sum())
+
+    model, other = make(3), make(7)
+    optimizer = NGSGD(model, **OPTIONS, fused=fused)
+    bad = NGSGD(other, **OPTIONS | {"lr": 0.5}, fused=fused)
+    train(model, optimizer, loss_of, range(3))
+    train(other, bad, loss_of, range(3))
+    before = bits([model.state_dict(), optimizer.state_dict()])
+    with pytest.raises(ValueError, match=r"layer '2' is for vectors of dimension 7, .* has 3"):
+        optimizer.load_state_dict(bad.state_dict())
+    assert bits([model.state_dict(), optimizer.state_dict()]) == before
+    optimizer.param_groups[0]["lr"] = 0.0
+    train(model, optimizer, loss_of, [3])
+    assert bits(model.state_dict()) == before[0]
+
+
 def test_state_can_be_loaded_again_and_again() -> None:
     """torch writes options of its own into the defaults of an optimizer that loads a state."""
     model = nn.Linear(6, 4)

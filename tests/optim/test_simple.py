@@ -178,3 +178,21 @@ def test_only_the_lower_triangle_of_the_gram_matrix_is_computed(N: int) -> None:
     assert gram.shape == (N, N)
     if N > 2 * GRAM_STRIP:
         assert not gram[0, GRAM_STRIP:].any(), "work was done above the strips on the diagonal"
+
+
+@pytest.mark.parametrize("scale", [1e-15, 1e-19, 1e-21, 1e-25, 1e-38])
+@pytest.mark.parametrize(("N", "D"), [(5, 9), (20, 9)])
+def test_rows_too_small_for_their_squares_are_finite(N: int, D: int, scale: float) -> None:
+    X = (scale * minibatch("correlated", N, D, seed=0)).float()
+    X_bar = precondition_simple(X)
+    assert X_bar.isfinite().all()
+    directions = X_bar.double() / X_bar.double().norm()
+    expected = precondition_simple(X.double())
+    assert relative_error(directions, expected / expected.norm()) < (1e-5 if scale > 1e-30 else 0.1)
+
+
+def test_autocast_does_not_round_what_is_preconditioned() -> None:
+    X = minibatch("correlated", 20, 9, seed=0).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = precondition_simple(X)
+    assert torch.equal(found, precondition_simple(X))
