@@ -178,7 +178,7 @@ class _Renormalize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rms_floor: float) -> Tensor:
-        rms = _norms(x).div_(math.sqrt(x.shape[-1])).clamp_min_(rms_floor)
+        rms = _root_mean_squares(x).clamp_min_(rms_floor)
         y: Tensor = x * rms.reciprocal().to(x.dtype)
         ctx.save_for_backward(y, rms)
         ctx.rms_floor = rms_floor
@@ -194,18 +194,18 @@ class _Renormalize(torch.autograd.Function):
         return torch.addcmul(grad, y, along_y, value=-1).mul_(rms.reciprocal().to(y.dtype)), None
 
 
-def _norms(x: Tensor) -> Tensor:
-    """The norm of each row, (..., 1), in float64, because squares of float32 above 1e19 overflow.
+def _root_mean_squares(x: Tensor) -> Tensor:
+    """That of each row, (..., 1), in float64, because squares of float32 above 1e19 overflow.
 
     Those of float64 above 1e154 do too, so such rows are brought down to ones first.
     """
-    norms: Tensor
-    if x.dtype == torch.float64:
-        largest = x.abs().amax(-1, keepdim=True).clamp_min_(1.0)
-        norms = torch.linalg.vector_norm(x / largest, dim=-1, keepdim=True).mul_(largest)
-    else:
+    count = x.shape[-1]
+    if x.dtype != torch.float64 or count == 0:
         norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)
-    return norms
+        return cast(Tensor, norms).div_(math.sqrt(count) or 1.0)
+    largest = x.abs().amax(-1, keepdim=True).clamp_min_(1.0)
+    norms = torch.linalg.vector_norm(x / largest, dim=-1, keepdim=True)
+    return cast(Tensor, norms).div_(math.sqrt(count)).mul_(largest)
 
 
 class PriorScale(nn.Module):

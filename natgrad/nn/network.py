@@ -53,8 +53,10 @@ class NetworkConfig:
     group_sizes: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_inputs", "num_outputs", "num_transformed", "hidden", "group_sizes"):
-            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        for name in ("num_inputs", "num_outputs", "hidden", "num_transformed", "group_sizes"):
+            value = getattr(self, name)
+            if value is not None or name not in ("num_transformed", "group_sizes"):
+                object.__setattr__(self, name, _whole(name, value))
         _check(self)
 
     @property
@@ -70,13 +72,12 @@ class NetworkConfig:
 
 def _whole(name: str, value: object) -> object:
     """The value in Python's own integers and tuples, which JSON knows; numpy's are others."""
-    if value is None:
-        return None
+    is_list = isinstance(value, Iterable) and not isinstance(value, str)
+    if is_list and getattr(value, "ndim", 1) > 0:
+        return tuple(_whole(name, item) for item in cast(Iterable[object], value))
     try:
         return operator.index(cast(SupportsIndex, value))
     except TypeError as error:
-        if isinstance(value, Iterable) and not isinstance(value, str):
-            return tuple(_whole(name, item) for item in value)
         raise TypeError(
             f"The network's {name} has {value!r}, of type {type(value).__name__}; expected whole "
             "numbers, or lists of them."
@@ -89,6 +90,11 @@ def _check(config: NetworkConfig) -> None:
             f"The network's hidden is {config.hidden!r}; expected a list with the width of each "
             "hidden layer, as in [(3500, 350)] * 4 for p-norm or [1024] * 4 for the others."
         )
+    for name in ("num_inputs", "num_outputs", "num_transformed"):
+        if isinstance(getattr(config, name), tuple):
+            raise TypeError(
+                f"The network's {name} is {getattr(config, name)}; expected one whole number."
+            )
     if config.nonlinearity not in ("pnorm", *PLAIN_NONLINEARITIES):
         raise ValueError(
             f"The network's nonlinearity is {config.nonlinearity!r}; "

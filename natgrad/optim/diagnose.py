@@ -133,13 +133,14 @@ def score_rows(
     """
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
-    def keep(layer: nn.Module, given: tuple[Any, ...], output: Tensor) -> None:
+    def keep(layer: nn.Module, given: tuple[Any, ...], output: Tensor) -> Tensor:
         if layer in seen:
             raise ValueError(
                 f"{layer} is called twice in a forward pass: its score is then a sum of products, "
                 "which this does not know"
             )
-        seen[layer] = (given[0].detach(), output)
+        seen[layer] = (given[0].detach().clone(), output)
+        return output.clone()  # for the network, which may change it in place
 
     hooks = [layer.register_forward_hook(keep) for layer in layers]
     try:
@@ -190,7 +191,7 @@ def _assembled(lower: list[list[Tensor]]) -> Tensor:
 def learned_factors(optimizer: torch.optim.Optimizer, layer: nn.Module) -> Pair:
     """Return the online factors that an `NGSGD` has learned of a layer, as dense matrices."""
     optimizer.state_dict()  # which brings optimizer.state up to date
-    state = optimizer.state[layer.weight]  # type: ignore[index]
+    state = optimizer.state.get(layer.weight, {})  # type: ignore[arg-type]
     sides = [state.get(side, {}) for side in ("fisher_out", "fisher_in")]
     if any("R" not in side for side in sides):
         raise ValueError(

@@ -81,7 +81,8 @@ def start(X: Tensor, rank: int) -> FisherFactor:
         X = X[:: -(-X.shape[0] // MAX_START_SIZE)]
     num_rows = X.shape[0]
     norm = math.sqrt(squared_frobenius_norm(X))
-    if norm == 0.0:  # the chosen rows happen to be zero: nothing is known of the directions yet
+    if norm**2 <= ABSOLUTE_FLOOR * num_rows:
+        # The chosen rows happen to be zero, or nearly: nothing is known of the directions yet.
         return FisherFactor(torch.eye(rank, num_columns, dtype=X.dtype, device=X.device),
                             X.new_full((rank,), ABSOLUTE_FLOOR), ABSOLUTE_FLOOR)  # fmt: skip
     X = X / norm  # tr(X^T X) = 1, so that nothing below over- or underflows

@@ -343,14 +343,17 @@ class NGSGD(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned, for a model of the same layers."""
-        for group in state_dict["param_groups"]:
-            if missing := self._option_names - set(group):
-                raise ValueError(
-                    f"the state has no {', '.join(sorted(missing))}: it was saved by another "
-                    "optimizer"
-                )
-        read = self._read_states(state_dict)  # a state that is refused changes nothing
-        super().load_state_dict(state_dict)
+        read: dict[Tensor, Learned] = {}
+
+        def read_before(_: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
+            read.update(self._read_states(state_dict))  # one that is refused changes nothing
+
+        # As the last of such hooks, it meets what the others have made of the state.
+        handle = self.register_load_state_dict_pre_hook(read_before)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter in read:
@@ -361,6 +364,13 @@ class NGSGD(torch.optim.Optimizer):
 
         Not from self.state: there, torch rounds the factors to the parameter's type.
         """
+        for group in state_dict["param_groups"]:
+            if missing := self._option_names - set(group):
+                raise ValueError(
+                    f"the state has no {', '.join(sorted(missing))}: it was saved by another "
+                    "optimizer"
+                )
+            check_group(self._own_options(group), set(self._option_names))
         own = [parameter for group in self.param_groups for parameter in group["params"]]
         saved = [(i, group) for group in state_dict["param_groups"] for i in group["params"]]
         # Where numbers of parameters differ, torch says so.

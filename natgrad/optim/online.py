@@ -5,6 +5,7 @@ Letters as in `natgrad.optim.factor`, which has the mathematics of what is learn
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from natgrad.optim.factor import (
 from natgrad.optim.full_precision import full_precision
 from natgrad.optim.low_rank_rows import Removal, low_rank_rows, removals
 from natgrad.optim.product import linear_in_any_order
-from natgrad.optim.rows import PlainRows, Rows, squared_frobenius_norm
+from natgrad.optim.rows import PlainRows, Rows, as_rows, squared_frobenius_norm
 
 NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first minibatches
 
@@ -77,14 +78,8 @@ class OnlineFisher:
 
         Raises `NonFiniteError`, and changes nothing, if X holds NaN or infinity.
         """
-        if X.dim() != 2:
-            raise ValueError(
-                "OnlineFisher.precondition takes a matrix (N, D), one row per sample, "
-                f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
-            )
-        X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
         with full_precision(X):
-            rows, lessons = self.meet(X_work, is_formed=True)
+            rows, lessons = self.meet(as_rows("OnlineFisher.precondition", X), is_formed=True)
             learn(lessons)
             # The squares of half-precision numbers overflow it: they stay as they are.
             return rows.dense().to(X.dtype), rows.squared_row_norms()
@@ -119,7 +114,7 @@ class OnlineFisher:
         """
         rank = min(self.rank, X.shape[1] - 1)
         if self.factor is None:
-            if squared_norm < ABSOLUTE_FLOOR * X.shape[0] or rank <= 0:  # zeros, or nearly
+            if squared_norm <= ABSOLUTE_FLOOR * X.shape[0] or rank <= 0:  # zeros, or nearly
                 return None
             self.factor = start(X, rank)
             self._removal = None
@@ -176,7 +171,15 @@ class OnlineFisher:
                     "R must be (rank, D) with 0 < rank < D, and d (rank,), "
                     f"but R has shape {tuple(R.shape)} and d {tuple(d.shape)}"
                 )
-            self.factor = FisherFactor(R, d, float(state["rho"]))
+            rho = float(state["rho"])
+            sizes = [float(R.abs().max()), float(d.min()), float(d.max()), rho]
+            if not all(0.0 <= size < math.inf for size in sizes):
+                raise ValueError(
+                    "R must be finite, and d and rho must not be negative either, but the largest "
+                    f"element of R is {sizes[0]:g}, d goes from {sizes[1]:g} to {sizes[2]:g}, and "
+                    f"rho is {rho:g}"
+                )
+            self.factor = FisherFactor(R, d, rho)
         else:
             self.factor = None
         self._removal = None

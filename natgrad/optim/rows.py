@@ -17,6 +17,18 @@ from torch import Tensor
 from natgrad.optim.product_sum import Term
 
 
+def as_rows(name: str, X: Tensor) -> Tensor:
+    """Return X in the precision that it is computed in, or say what is wrong with it."""
+    if X.dim() != 2:
+        raise ValueError(
+            f"{name} takes a matrix (N, D), one row per sample, but got shape {tuple(X.shape)}: "
+            "use X.reshape(-1, X.shape[-1])"
+        )
+    if not X.is_floating_point():
+        raise TypeError(f"{name} takes a floating-point matrix, but got {X.dtype}: use X.float()")
+    return X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
+
+
 class NonFiniteError(FloatingPointError):
     """A gradient, or an input of a layer, holds NaN or infinity."""
 
@@ -74,14 +86,18 @@ class PlainRows(Rows):
 
 
 class DenseRows(Rows):
-    """X_hat as it is, where it had to be formed."""
+    """X_hat as it is, where it had to be formed; gamma is computed unless it is known."""
 
-    def __init__(self, X: Tensor, squared_norm: float, X_hat: Tensor) -> None:
+    def __init__(
+        self, X: Tensor, squared_norm: float, X_hat: Tensor, gamma: float | None = None
+    ) -> None:
         self.X = X
         self.X_hat = X_hat
         self.squared_norm = squared_norm
-        squared = squared_frobenius_norm(X_hat)
-        self.gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
+        if gamma is None:
+            squared = squared_frobenius_norm(X_hat)
+            gamma = math.sqrt(squared_norm / squared) if squared > 0.0 else 1.0
+        self.gamma = gamma
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return the one term X_hat^T Y."""

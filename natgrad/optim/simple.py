@@ -30,6 +30,7 @@ from natgrad.optim.rows import (
     NonFiniteError,
     PlainRows,
     Rows,
+    as_rows,
     describe_non_finite,
 )
 
@@ -52,14 +53,8 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
     >>> torch.allclose(X_bar[2] / X_bar[2].norm(), x_hat_2 / x_hat_2.norm())
     True
     """
-    if X.dim() != 2:
-        raise ValueError(
-            "precondition_simple takes a matrix (N, D), one row per sample, "
-            f"but got shape {tuple(X.shape)}: use X.reshape(-1, X.shape[-1])"
-        )
-    X_work = X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
     with full_precision(X):
-        rows = simple_rows(X_work, alpha, is_formed=True)
+        rows = simple_rows(as_rows("precondition_simple", X), alpha, is_formed=True)
         return (rows.hat() * rows.gamma).to(X.dtype)
 
 
@@ -99,7 +94,7 @@ def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
 
 def _in_float64(X: Tensor, alpha: float) -> Rows:
     rows = simple_rows(X.double(), alpha)
-    return DenseRows(X, rows.squared_norm, rows.dense().to(X.dtype))
+    return DenseRows(X, rows.squared_norm, rows.dense().to(X.dtype), gamma=1.0)
 
 
 def lower_gram(X: Tensor) -> Tensor:

@@ -45,6 +45,11 @@ def spread(eigenvalues: Tensor, num_zero: int = 0) -> Spread:
     >>> spread(torch.tensor([1.0, 1.0, 0.0]), num_zero=1).flatness
     1.0
     """
+    if num_zero < 0 or bool(eigenvalues.isnan().any()):
+        raise ValueError(
+            f"got {num_zero} as the number of zeros, and {int(eigenvalues.isnan().sum())} of "
+            f"{len(eigenvalues)} eigenvalues are NaN: expected 0 or more zeros, and no NaN"
+        )
     values = eigenvalues.double().sort().values[num_zero:]
     if len(values) == 0 or float(values[0]) <= 0.0:
         raise ValueError(

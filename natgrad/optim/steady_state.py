@@ -135,7 +135,7 @@ def expected_noise(eigenvalues: Tensor, rank: int, eta: float, num_samples: int)
     tracked = float(top.sum() ** 2 + top.square().sum() + 2.0 * rest.square().mean())
     return Noise(
         space=float(epsilon.sum()),
-        factor=k * tracked + 2.0 * float((d.square() * epsilon).sum()),
+        factor=k * tracked + 2.0 * float((d.square() * epsilon).nan_to_num(nan=math.inf).sum()),
     )
 
 
@@ -170,6 +170,11 @@ def distance(factor: FisherFactor, eigenvalues: Tensor, alpha: float = 4.0) -> D
     """Return how far a factor is from the best for diag(eigenvalues), with its rank."""
     rank = factor.R.shape[0]
     best = best_factor(eigenvalues, rank)
+    if best.rho <= 0.0:
+        raise ValueError(
+            f"all eigenvalues but the first {rank} are zero: the best factor is singular then, and "
+            "no distance from it is finite"
+        )
     F, F_best, Sigma = dense(factor), dense(best), torch.diag(eigenvalues.double())
     outside = factor.R[:, rank:].double()
     inverse, inverse_best = (torch.linalg.inv(smoothed(M, alpha)) for M in (F, F_best))

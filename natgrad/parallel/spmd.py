@@ -94,7 +94,7 @@ class ParameterAveraging:
         self.last_round: Round | None = None
         self._period, self._counts_steps = given[0], steps_per_average is not None
         self._recent_samples, self._recent_steps = 0.0, 0  # since the last average
-        self._tensors = dict([*model.named_parameters(), *model.named_buffers()])
+        self._model = model
         self._is_parallel = dist.is_available() and dist.is_initialized()
         if self._is_parallel and group is None:
             group = dist.new_group()
@@ -103,6 +103,11 @@ class ParameterAveraging:
         self.num_ranks = dist.get_world_size(group) if self._is_parallel else 1
         self._check_model()
         self._share_from(0)
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        """All tensors of the model by name, as they are now: it may give a buffer a new one."""
+        return dict([*self._model.named_parameters(), *self._model.named_buffers()])
 
     # -- what a training loop calls --------------------------------------------------------------
 

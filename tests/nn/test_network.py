@@ -177,6 +177,9 @@ def test_a_config_that_makes_no_network_says_why(changes: dict[str, Any], messag
         ({"hidden": [(8.0, 4)]}, "hidden has 8.0, of type float; expected whole numbers"),
         ({"hidden": ["8"]}, "hidden has '8', of type str; expected whole numbers"),
         ({"num_outputs": 3.5}, "num_outputs has 3.5, of type float"),
+        ({"num_inputs": [4]}, r"num_inputs is \(4,\); expected one whole number"),
+        ({"num_inputs": None}, "num_inputs has None"),
+        ({"hidden": [None]}, "hidden has None"),
     ],
 )
 def test_a_config_of_other_types_says_what_is_expected(
@@ -189,7 +192,7 @@ def test_a_config_of_other_types_says_what_is_expected(
 
 def test_integers_of_other_libraries_become_pythons_own() -> None:
     hidden: list[Any] = [(np.int64(8), 4), np.array([6, 2])]
-    sizes: Any = np.array([1, 2, 3])
+    sizes: Any = torch.tensor([1, 2, 3])
     config = NetworkConfig(cast(int, torch.tensor(6)), 3, hidden, group_sizes=sizes)
     assert json.loads(json.dumps(asdict(config)))["hidden"] == [[8, 4], [6, 2]]
     assert config == NetworkConfig(6, 3, [[8, 4], [6, 2]], group_sizes=[1, 2, 3])

@@ -71,9 +71,15 @@ def test_half_precision_rows_of_zeros_stay_zero() -> None:
     assert renormalize(x).tolist() == [[0, 0], [1, -1]]
 
 
-@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 3, 6)])
-def test_any_leading_dimensions(shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape, requires_grad=True)
+def test_float64_rows_at_the_end_of_the_range_get_a_root_mean_square_of_one() -> None:
+    x = torch.full((2, 1000), 1e308, dtype=torch.float64)
+    torch.testing.assert_close(renormalize(x), torch.ones_like(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 3, 6), (5, 0)])
+def test_any_dimensions(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randn(shape, dtype=dtype, requires_grad=True)
     y = renormalize(x)
     torch.autograd.backward(y.sum())
     torch.testing.assert_close(y, literal_renormalize(x))

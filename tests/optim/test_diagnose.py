@@ -114,6 +114,19 @@ def test_a_block_is_the_fisher_matrix_of_its_layer_alone() -> None:
         assert torch.allclose(whole.block(index).matrix, alone.matrix, rtol=0, atol=1e-14)
 
 
+def test_activations_may_change_outputs_in_place() -> None:
+    inputs = minibatch("iid", 12, 3, seed=1)
+    fishers = []
+    for inplace in (False, True):
+        network = classifier()
+        network[1] = nn.ReLU(inplace=inplace)
+        fishers.append(measure_fisher(network, layers_of(network), inputs))
+    assert relative_error(fishers[1].matrix, fishers[0].matrix) < 1e-12
+    for found, expected in zip(fishers[1].covariances, fishers[0].covariances, strict=True):
+        assert relative_error(found.out, expected.out) < 1e-12
+        assert relative_error(found.into, expected.into) < 1e-12
+
+
 def test_a_layer_that_is_called_twice_is_refused() -> None:
     layer = nn.Linear(3, 3, dtype=torch.float64)
     with pytest.raises(ValueError, match="called twice"):
@@ -257,3 +270,11 @@ def test_dense_factor_is_low_rank_plus_identity() -> None:
     values = torch.linalg.eigvalsh(F)
     assert torch.allclose(values, torch.tensor([0.5, 0.5, 0.5, 1.5, 2.5]).double())
     assert math.isclose(float(R[0] @ F @ R[0]), 2.5)
+
+
+def test_asking_for_a_layer_of_another_model_leaves_no_trace() -> None:
+    network = classifier()
+    optimizer = NGSGD(network, lr=0.01)
+    with pytest.raises(ValueError, match="has learned no Fisher factors"):
+        learned_factors(optimizer, nn.Linear(3, 2))
+    optimizer.state_dict()

@@ -19,6 +19,7 @@ from natgrad import NGSGD
 from tests.optim.models import (
     OPTIONS,
     bits,
+    fisher_bits,
     fused_or_not,
     methods,
     network,
@@ -364,3 +365,37 @@ def test_model_may_change_its_type_on_the_way() -> None:
 def test_copy_of_an_optimizer_is_refused_with_advice(duplicate: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match=r"cannot be copied.*state_dict"):
         duplicate(NGSGD(nn.Linear(3, 2)))
+
+
+def test_hooks_may_change_a_state_before_it_is_loaded() -> None:
+    model, other = network(), network()
+    source = NGSGD(model, **OPTIONS)
+    train(model, source, network_loss, range(3))
+    old = copy.deepcopy(source.state_dict())
+    del old["param_groups"][0]["update_period"]
+    optimizer = NGSGD(other, **OPTIONS)
+    with pytest.raises(ValueError, match="the state has no update_period"):
+        optimizer.load_state_dict(old)
+
+    def complete(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, "param_groups": [{**g, "update_period": 4} for g in state["param_groups"]]}
+
+    handle = optimizer.register_load_state_dict_pre_hook(complete)
+    optimizer.load_state_dict(old)
+    assert fisher_bits(optimizer) == fisher_bits(source)
+    handle.remove()
+    optimizer.register_load_state_dict_pre_hook(lambda _, state: {**state, "state": {}})
+    optimizer.load_state_dict(source.state_dict())
+    assert optimizer.layer_statistics()["0"]["num_minibatches"] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("lr", -0.1), ("method", "onlyne"), ("max_change_per_sample", -1.0)]
+)
+def test_state_with_options_that_have_no_meaning_is_refused(option: str, value: Any) -> None:
+    optimizer = NGSGD(network(), **OPTIONS)
+    state = copy.deepcopy(optimizer.state_dict())
+    state["param_groups"][0][option] = value
+    with pytest.raises(ValueError, match=f"{option} must be .* but got '?{value}"):
+        optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0][option] == {"method": "online", **OPTIONS}[option]

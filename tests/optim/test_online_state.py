@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
 import torch
 
-from natgrad.optim import NonFiniteError, OnlineFisher
+from natgrad.optim import NonFiniteError, OnlineFisher, precondition_simple
 from tests.optim.samples import minibatch, relative_error
 
 
@@ -164,3 +165,41 @@ def test_state_may_mix_types() -> None:
     )
     X = minibatch("correlated", 20, 8, seed=1).float()
     torch.testing.assert_close(other.precondition(X)[0], fisher.precondition(X)[0])
+
+
+def test_first_minibatch_without_rows_starts_nothing() -> None:
+    fisher, expected = OnlineFisher(rank=3), OnlineFisher(rank=3)
+    fisher.precondition(torch.zeros(0, 8))
+    assert fisher.state_dict() == {"t": 0}
+    X = minibatch("correlated", 20, 8, seed=0).float()
+    assert torch.equal(fisher.precondition(X)[0], expected.precondition(X)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_what_is_no_floating_point_matrix_is_refused(dtype: torch.dtype) -> None:
+    for precondition in (OnlineFisher(rank=2).precondition, precondition_simple):
+        with pytest.raises(TypeError, match=f"takes a floating-point matrix, but got {dtype}"):
+            precondition(torch.ones(4, 3, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("R", math.nan),
+        ("R", math.inf),
+        ("d", math.nan),
+        ("d", -1.0),
+        ("rho", math.inf),
+        ("rho", -1.0),
+    ],
+)
+def test_saved_factor_that_is_none_is_refused(name: str, value: float) -> None:
+    fisher = OnlineFisher(rank=3)
+    fisher.precondition(minibatch("correlated", 20, 8, seed=0))
+    state = copy.deepcopy(fisher.state_dict())
+    if name == "rho":
+        state["rho"] = value
+    else:
+        state[name][0] = value
+    with pytest.raises(ValueError, match="R must be finite, and d and rho must not be negative"):
+        OnlineFisher(rank=3).load_state_dict(state)

@@ -186,9 +186,9 @@ def test_rows_too_small_for_their_squares_are_finite(N: int, D: int, scale: floa
     X = (scale * minibatch("correlated", N, D, seed=0)).float()
     X_bar = precondition_simple(X)
     assert X_bar.isfinite().all()
-    directions = X_bar.double() / X_bar.double().norm()
-    expected = precondition_simple(X.double())
-    assert relative_error(directions, expected / expected.norm()) < (1e-5 if scale > 1e-30 else 0.1)
+    # Some of 1e-38 are too small for float32 to have all their digits.
+    tolerance = 1e-5 if scale > 1e-30 else 0.1
+    assert relative_error(X_bar, precondition_simple(X.double())) < tolerance
 
 
 def test_autocast_does_not_round_what_is_preconditioned() -> None:

@@ -65,3 +65,9 @@ def test_equal_eigenvalues_have_no_spread() -> None:
 def test_zeros_that_were_not_counted_are_told() -> None:
     with pytest.raises(ValueError, match=r"of 3 eigenvalues 1 are said to be zero, but 2 are not"):
         spread(torch.tensor([1.0, 0.0, -1e-18]), num_zero=1)
+
+
+@pytest.mark.parametrize(("values", "num_zero"), [([1.0, 2.0], -1), ([1.0, math.nan], 0)])
+def test_what_is_no_spectrum_is_refused(values: list[float], num_zero: int) -> None:
+    with pytest.raises(ValueError, match="expected 0 or more zeros, and no NaN"):
+        spread(torch.tensor(values), num_zero=num_zero)

@@ -198,7 +198,14 @@ def test_expected_noise_is_what_simulation_shows(eta: float, N: int) -> None:
 
 
 def test_noise_without_a_gap_is_infinite() -> None:
-    assert expected_noise(torch.ones(4), 2, 0.1, 10).space == math.inf
+    noise = expected_noise(torch.ones(4), 2, 0.1, 10)
+    assert (noise.space, noise.factor) == (math.inf, math.inf)
+
+
+def test_distance_from_a_singular_factor_is_refused() -> None:
+    eigenvalues = torch.tensor([5.0, 4.0, 0.0, 0.0], dtype=torch.float64)
+    with pytest.raises(ValueError, match="all eigenvalues but the first 2 are zero"):
+        distance(limit_factor(eigenvalues, 2, 0.1), eigenvalues)
 
 
 @pytest.mark.parametrize(
