@@ -274,12 +274,29 @@ class OuterLoop:
             lost = future.exception()  # waits
             del self._diagnostics[number]
             if lost is None:
-                self.emit("diagnostics", iteration=number, **future.result())
+                self._report_evaluation(number, future.result())
             elif attempt < EVALUATION_ATTEMPTS:
                 self._evaluate(number, attempt + 1)
             else:
                 message = f"the model of iteration {number} was not evaluated: {lost}"
                 self.emit("warning", iteration=number, message=message)
+
+    def _report_evaluation(self, number: int, found: dict[str, Any]) -> None:
+        bad = [name for name, values in found.items() if not _is_finite(values)]
+        if bad:
+            message = (
+                f"the model of iteration {number} has values that are not finite on the data "
+                f"{' and '.join(bad)}: training diverges; lower the learning rate"
+            )
+            self.emit("warning", iteration=number, message=message)
+        else:
+            self.emit("diagnostics", iteration=number, **found)
+
+
+def _is_finite(values: Any) -> bool:
+    if isinstance(values, Mapping):
+        return all(_is_finite(value) for value in values.values())
+    return not isinstance(values, float) or math.isfinite(values)
 
 
 def derive_seed(*parts: object) -> int:

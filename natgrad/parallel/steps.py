@@ -40,7 +40,7 @@ def relative_change(
             layer[0] += float(torch.linalg.vector_norm(after[name] - old)) ** 2
             layer[1] += float(torch.linalg.vector_norm(old)) ** 2
     return {
-        layer: math.sqrt(change / size) if size > 0 else None
+        layer: math.sqrt(change / size) if size > 0 and math.isfinite(change / size) else None
         for layer, (change, size) in sums.items()
     }
 

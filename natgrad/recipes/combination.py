@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ def blocks_to_combine_on(examples: Examples, data: str) -> list[Path]:
         if entry is None:
             raise ConfigError(
                 f"models are to be combined by what they are on the {name}, but "
-                f"{examples.directory} has none: build it with {option}, or change "
-                "combination.data, or set combination.method to 'last'"
+                f"{examples.directory} has none: build it with {option}, or combine by other data "
+                "(of a run: combination.data, or 'last' as combination.method)"
             )
         paths.append(entry.path)
     return paths
@@ -123,13 +123,25 @@ def combine_job(
         tensors = models[-1]
         facts: dict[str, Any] = {}
         if method != "last":
-            blocks = blocks_to_combine_on(open_examples(examples), data)
+            found = open_examples(examples)
+            _check_fit(description["network"], found)
+            blocks = blocks_to_combine_on(found, data)
             subset = SubsetObjective(Model(models[-1], description), blocks)
             tensors, facts = _combine(method, models, subset)
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         write_model(out, tensors, description)
     final = evaluate_model(out, {"examples": examples})
     return {**facts, **final, "seconds": time.perf_counter() - begin}
+
+
+def _check_fit(network: Mapping[str, Any], examples: Examples) -> None:
+    """Raise ConfigError if the network cannot be judged by these examples."""
+    for name, is_of in (("num_inputs", examples.input_dim), ("num_outputs", examples.num_classes)):
+        if network[name] != is_of:
+            raise ConfigError(
+                f"the models' {name} is {network[name]}, but the examples in {examples.directory} "
+                f"have {is_of}: give those that the models were trained on"
+            )
 
 
 def _combine(

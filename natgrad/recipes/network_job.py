@@ -13,17 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from natgrad.data import Block, BlockEntry, Minibatch, block_path, open_examples
+from natgrad.data import Block, BlockEntry, Examples, Minibatch, block_path, open_examples
 from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn import Network, NetworkConfig
 from natgrad.optim import NGSGD, share_parameters
 from natgrad.parallel.job import Job, JobResult, job_settings, run_job
 from natgrad.parallel.learner import Learner
 from natgrad.recipes.fisher_states import load_state, state_of
+from natgrad.run.config import ConfigError
 from natgrad.run.model_file import Model, read_model
 
 __all__ = [
     "NetworkLearner",
+    "check_held_out",
     "evaluate_model",
     "objective_of",
     "parameter_names",
@@ -138,6 +140,19 @@ def evaluate_model(path: str, options: dict[str, Any]) -> dict[str, Any]:
             "train": _evaluate(network, examples.train_subset),
             "valid": _evaluate(network, examples.validation),
         }
+
+
+def check_held_out(examples: Examples) -> None:
+    """Raise ConfigError if there are held-out data of which no sample counts."""
+    for name in ("validation", "train_subset"):
+        entry: BlockEntry | None = getattr(examples, name)
+        if entry is not None:
+            parts = Block.read(entry.path).minibatches(EVALUATION_SIZE, seed=0)
+            if not sum(part.total_weight for part in parts) > 0:
+                raise ConfigError(
+                    f"all samples in {entry.path} ({name}) have weight 0, so no model can be "
+                    "judged by them: build the examples with more of them held out"
+                )
 
 
 @torch.no_grad()

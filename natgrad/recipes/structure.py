@@ -32,9 +32,15 @@ from natgrad.recipes.train_config import NetworkShape
 from natgrad.run.config import ConfigError
 from natgrad.run.model_file import Model, read_model
 
-__all__ = ["initial_model", "remodel", "with_changes"]
+__all__ = ["check_beginning", "initial_model", "remodel", "with_changes"]
 
 STATISTICS_SIZE = 4096  # samples at a time
+
+
+def check_beginning(shape: NetworkShape, examples: Examples) -> None:
+    """Raise ConfigError, or ModelFileError, if training cannot begin with what it is to."""
+    if shape.transfer_from is not None:
+        _transferred(shape, examples, counts=None)
 
 
 def initial_model(shape: NetworkShape, examples: Examples, seed: int) -> Model:
@@ -133,7 +139,14 @@ def with_changes(
                 f"the network would be mixed up before iteration {number}, but grows until "
                 f"iteration {last}, which drops the sub-classes: raise network.mix_up_at"
             )
-        num_subclasses = shape.num_subclasses or 2 * examples.num_classes
+        num_subclasses = shape.num_subclasses
+        if num_subclasses is None:
+            num_subclasses = 2 * examples.num_classes
+        if num_subclasses < examples.num_classes:
+            raise ConfigError(
+                f"network.num_subclasses is {num_subclasses}, but the examples have "
+                f"{examples.num_classes} classes, which need at least one each"
+            )
         changes[number] = {"change": "mix_up", "num_subclasses": num_subclasses}
     return [
         replace(

@@ -33,8 +33,14 @@ from natgrad.parallel.outer import OuterLoop
 from natgrad.parallel.plan import Iteration, make_plan
 from natgrad.recipes.combination import combine_run, iterations_to_combine
 from natgrad.recipes.fisher_states import average_states
-from natgrad.recipes.network_job import evaluate_model, parameter_names, train_job
-from natgrad.recipes.structure import initial_model, remodel, with_changes
+from natgrad.recipes.kept_examples import keep_examples
+from natgrad.recipes.network_job import (
+    check_held_out,
+    evaluate_model,
+    parameter_names,
+    train_job,
+)
+from natgrad.recipes.structure import check_beginning, initial_model, remodel, with_changes
 from natgrad.recipes.train_config import (
     CombinationConfig,
     DataConfig,
@@ -46,10 +52,10 @@ from natgrad.recipes.train_config import (
     TrainConfig,
     TrainingConfig,
 )
-from natgrad.run.config import from_mapping, read_toml, set_key, to_mapping
+from natgrad.run.config import ConfigError, from_mapping, read_toml, set_key, to_mapping
 from natgrad.run.directory import RunDirectory
 from natgrad.run.events import EventLog, read_events
-from natgrad.run.model_file import write_model
+from natgrad.run.model_file import read_model, write_model
 from natgrad.version import __version__
 
 __all__ = [
@@ -91,10 +97,19 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
     check_engine(config.engine.name, config.engine.options)
     run = RunDirectory(config.run.directory)
     examples = open_examples(Path(config.data.examples).absolute())
+    if run.path.resolve() == examples.directory.resolve():
+        raise ConfigError(
+            f"run.directory and data.examples are both {examples.directory}: a run needs a "
+            "directory of its own"
+        )
     plan = plan_of(config, examples)
     to_combine = iterations_to_combine(config.combination, plan, examples)
+    if run.last_iteration() is None:  # what would fail later, and leave a configuration behind
+        check_beginning(config.network, examples)
+        check_held_out(examples)
     with run.drive():
         run.keep_config(to_mapping(config), FREE_TABLES, ADDED)
+        keep_examples(run, examples)
         log = EventLog(run.events)
 
         def emit(event: str, **fields: Any) -> None:
@@ -103,6 +118,7 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
                 on_event(record)
 
         if run.final.exists():
+            read_model(run.final)  # or say that it is not whole
             if not _is_complete(run):  # the last driver was killed before its last word
                 emit("end", status="complete", message=f"the final model is {run.final}")
             return run.final

@@ -12,10 +12,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from natgrad.nn import NetworkConfig
+from natgrad.optim.groups import check_group
 from natgrad.parallel.outer_step import OuterOptimizer
 
 __all__ = [
@@ -51,6 +53,9 @@ class RunConfig:
     diagnostics_every: int = 1
 
     def __post_init__(self) -> None:
+        _require(
+            -(2**63) <= self.seed < 2**63, f"seed is {self.seed}, but must be a number of 64 bits"
+        )
         _require(
             self.diagnostics_every >= 1,
             f"diagnostics_every is {self.diagnostics_every}, but must be at least 1",
@@ -106,6 +111,10 @@ class NetworkShape:
             self.num_subclasses is None or self.output == "mix_up",
             f"num_subclasses is given, but output is {self.output!r}: it goes with 'mix_up'",
         )
+        _require(
+            self.num_subclasses is None or self.num_subclasses >= 1,
+            f"num_subclasses is {self.num_subclasses}, but must be at least 1",
+        )
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,10 @@ class TrainingConfig:
     num_threads: int = 1
 
     def __post_init__(self) -> None:
-        _require(self.num_epochs > 0, f"num_epochs is {self.num_epochs}, but must be positive")
+        _require(
+            0 < self.num_epochs < math.inf,
+            f"num_epochs is {self.num_epochs}, but must be positive and finite",
+        )
         for name in ("num_jobs", "minibatch_size", "num_threads"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(
@@ -159,6 +171,8 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         if self.max_change_per_sample == 0:
             object.__setattr__(self, "max_change_per_sample", None)
+        options = {"lr": 0.0, **vars(self)}  # jobs have learning rates of their own
+        check_group(options, set(options))
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,15 @@ def test_evaluation_that_is_lost_is_tried_thrice_and_then_warned_of(
     ]
 
 
+def test_evaluation_that_is_not_finite_is_warned_of_and_ends_nothing(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.train(evaluate=lambda path, options: {"train": None, "valid": {"objective": math.nan}})
+    assert loop.events("diagnostics") == []
+    messages = [event["message"] for event in loop.events("warning")]
+    assert len(messages) == 5
+    assert "iteration 4 has values that are not finite on the data valid" in messages[-1]
+
+
 def test_resumed_run_evaluates_what_the_last_one_did_not(tmp_path: Path) -> None:
     def train(job: Job) -> JobResult:
         return result(job, 0.0, error="enough") if job.iteration == 4 else add_block(job)

@@ -133,3 +133,8 @@ def test_relative_change_is_per_layer_and_none_of_a_layer_of_zeros() -> None:
     before = {"a.w": torch.tensor([3.0, 4.0]), "b.w": torch.zeros(2), "n": torch.tensor(1)}
     after = {"a.w": torch.tensor([3.0, 4.5]), "b.w": torch.ones(2), "n": torch.tensor(1)}
     assert relative_change(before, after) == {"a": pytest.approx(0.1), "b": None}
+
+
+def test_relative_change_that_is_beyond_all_numbers_is_none() -> None:
+    before, after = {"a.w": torch.ones(2)}, {"a.w": torch.full((2,), 3e38)}
+    assert relative_change(before, after) == {"a": None}
