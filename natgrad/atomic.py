@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["TEMPORARY_SUFFIX", "StorageError", "rename_durably", "write_atomically"]
+__all__ = ["TEMPORARY_SUFFIX", "StorageError", "leftovers", "rename_durably", "write_atomically"]
 
 TEMPORARY_SUFFIX = ".part"
+RANDOM_BYTES = 8
+# What `_temporary_name` returns. Others have files that end in ".part", too: downloads, say.
+TEMPORARY_NAME = re.compile(
+    rf".+\.[0-9a-f]{{{2 * RANDOM_BYTES}}}{re.escape(TEMPORARY_SUFFIX)}", re.DOTALL
+)
 
 
 class StorageError(OSError):
@@ -30,7 +36,7 @@ def write_atomically(
     >>> path.read_bytes(), [file.name for file in path.parent.iterdir()]
     (b'good morning', ['greeting'])
     """
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    temporary = path.with_name(_temporary_name(path.name))
     try:
         try:
             with open(temporary, "xb") as file:
@@ -53,6 +59,26 @@ def write_atomically(
             "earlier files are intact: make room, or make the directory writable, and run the "
             "same command again",
         ) from error
+
+
+def leftovers(directory: Path) -> list[Path]:
+    """Return what `write_atomically` has left in a directory when it was killed; not below it.
+
+    As long as somebody writes there, his files are among them.
+
+    >>> import tempfile
+    >>> directory = Path(tempfile.mkdtemp())
+    >>> for name in ("model", "model.0123456789abcdef.part", "download.part"):
+    ...     (directory / name).touch()
+    >>> [file.name for file in leftovers(directory)]
+    ['model.0123456789abcdef.part']
+    """
+    found = sorted(directory.iterdir())
+    return [file for file in found if TEMPORARY_NAME.fullmatch(file.name) and file.is_file()]
+
+
+def _temporary_name(name: str) -> str:
+    return f"{name}.{secrets.token_hex(RANDOM_BYTES)}{TEMPORARY_SUFFIX}"
 
 
 def rename_durably(before: Path, after: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from natgrad.atomic import StorageError, write_atomically
+from natgrad.atomic import StorageError, leftovers, write_atomically
 from natgrad.run.directory import RunDirectory
 from natgrad.run.events import EventLog, read_events
 from natgrad.run.model_file import read_model, write_model
@@ -75,6 +75,23 @@ def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:
         run.drive(),
     ):
         pass
+
+
+def test_leftovers_are_the_temporary_files_of_write_atomically_alone(tmp_path: Path) -> None:
+    met: list[Path] = []
+
+    def chunks() -> Iterator[bytes]:
+        met.extend(leftovers(tmp_path))  # as if it were killed now
+        yield b"content"
+
+    foreign = ["download.part", "model.0123.part", "model.0123456789ABCDEF.part", "model.part.gz"]
+    for name in foreign:
+        (tmp_path / name).touch()
+    (tmp_path / "directory.0123456789abcdef.part").mkdir()
+    write_atomically(tmp_path / "model", chunks())
+    assert [file.name.split(".")[0] for file in met] == ["model"]
+    assert met[0].suffix == ".part"
+    assert leftovers(tmp_path) == []
 
 
 WRITER = """

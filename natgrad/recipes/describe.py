@@ -123,6 +123,10 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"
+
+
 def _count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
@@ -169,13 +173,13 @@ def _progress_lines(last: Mapping[str, dict[str, Any]]) -> list[str]:
         lines.append(
             f"iteration {event['iteration']} of {event['num_iterations']}, epoch "
             f"{event['epoch']:.2f} of {event['num_epochs']:g}, {event['num_jobs']} jobs, "
-            f"objective of jobs {event['objective']:.4f}"
+            f"objective of jobs {_number(event['objective'])}"
         )
     else:
         lines.append("no iteration is complete yet")
     if (event := last.get("diagnostics")) is not None:
         parts = [
-            f"{kind} objective {event[kind]['objective']:.4f}, accuracy "
+            f"{kind} objective {_number(event[kind]['objective'])}, accuracy "
             f"{100 * event[kind]['accuracy']:.2f}%"
             for kind in ("train", "valid")
             if event.get(kind)
@@ -183,6 +187,6 @@ def _progress_lines(last: Mapping[str, dict[str, Any]]) -> list[str]:
         lines.append(f"after iteration {event['iteration']}: {'; '.join(parts)}")
     if (event := last.get("combine", {})).get("objective") is not None:
         lines.append(
-            f"combined from {len(event['inputs'])} models: objective {event['objective']:.4f}"
+            f"combined from {len(event['inputs'])} models: objective {_number(event['objective'])}"
         )
     return lines

@@ -31,6 +31,9 @@ from natgrad.run.stages import Facts, Stage, run_stages
 
 __all__ = ["Prepare", "SpeechRecipe"]
 
+# Where stages write, beside features, examples and runs, which clean up after themselves.
+PLACES = ("data/*", "language", "gmm/*", "graphs", "decode/*/*", "dnn*")
+
 Prepare = Callable[[Workshop], Facts]  # writes files, and says what it found
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -73,7 +76,8 @@ class SpeechRecipe:
         """
         shop = Workshop(self.config, SpeechFiles(Path(root).absolute()), engine, progress)
         try:
-            return run_stages(root, self.stages(shop, follow_training), first, last, on_event)
+            stages = self.stages(shop, follow_training)
+            return run_stages(root, stages, first, last, on_event, PLACES)
         finally:
             shop.close()
 

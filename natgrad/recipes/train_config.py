@@ -53,6 +53,7 @@ class RunConfig:
     diagnostics_every: int = 1
 
     def __post_init__(self) -> None:
+        _require(bool(self.directory), "directory is empty, but must name one for the run alone")
         _require(
             -(2**63) <= self.seed < 2**63, f"seed is {self.seed}, but must be a number of 64 bits"
         )

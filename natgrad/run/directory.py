@@ -17,9 +17,11 @@ states/0007/3-of-16.safetensors   what the optimizer of a job has learned
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,14 @@ from natgrad.run.config import ConfigError
 from natgrad.run.lock import RunInUseError, hold
 
 __all__ = ["RunDirectory", "RunInUseError"]
+
+ITERATION = r"[0-9]{4}|[1-9][0-9]{4,}"  # as :04d writes it
+PLACE_NAME = re.compile(ITERATION)
+MODEL_NAME = re.compile(rf"({ITERATION})(\.start|\.next|\.momentum)?\.safetensors")
+STATE_NAME = re.compile(r"[0-9]+-of-([0-9]+)\.safetensors")
+OWN_PLACES = ("models", "jobs", "jobs/*", "states/*")
+OWN_PATH_KEY = "run.directory"
+PATH_KEYS = ("data.examples", "network.transfer_from")
 
 
 class RunDirectory:
@@ -83,7 +93,8 @@ class RunDirectory:
     def states_left(self, iteration: int) -> list[Path]:
         """Return all states that an iteration has left, also those that were lost since."""
         found = self._place_of_states(iteration).glob("*-of-*.safetensors")
-        num = max((int(file.stem.rpartition("-")[2]) for file in found), default=0)
+        names = [STATE_NAME.fullmatch(file.name) for file in found]
+        num = max((int(name[1]) for name in names if name), default=0)
         return self.states(iteration, num)
 
     def _place_of_states(self, iteration: int) -> Path:
@@ -96,22 +107,27 @@ class RunDirectory:
 
     def iterations(self) -> list[int]:
         """Return the outer iterations whose models are here, in order."""
-        models = [file for file in self._models() if file.suffixes == [".safetensors"]]
-        return sorted(int(file.stem) for file in models)
+        return sorted(number for number, kind, _ in self._models() if kind is None)
 
     def last_iteration(self) -> int | None:
         """Return the last outer iteration that is complete, or None before the first model."""
         return max(self.iterations(), default=None)
 
-    def _models(self) -> list[Path]:
-        return sorted((self.path / "models").glob("*.safetensors"))
+    def _models(self) -> Iterator[tuple[int, str | None, Path]]:
+        """Yield iteration, kind (as ".next") and path of the models; files of others are left out.
+
+        Somebody may have put a "best.safetensors" beside them.
+        """
+        for file in sorted((self.path / "models").glob("*.safetensors")):
+            if name := MODEL_NAME.fullmatch(file.name):
+                yield int(name[1]), name[2], file
 
     # -- what writes -----------------------------------------------------------------------------
 
     @contextmanager
     def drive(self) -> Iterator[None]:
         """Make the directory if need be, and be the only process that drives a run in it."""
-        with hold(self.path):
+        with hold(self.path, OWN_PLACES):
             (self.path / "models").mkdir(exist_ok=True)
             yield
 
@@ -140,16 +156,38 @@ class RunDirectory:
         free: tuple[str, ...] = (),
         added: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[str]:
-        """Return in what the configuration that the run began with, if it did, is another."""
+        """Return in what the configuration that the run began with, if it did, is another.
+
+        How a path is written does not count ("./ex" is "ex"), nor what the run's own directory was
+        called: it may have been moved.
+
+        Raises:
+            ConfigError: if what the run has kept is damaged.
+        """
         if not self.config.exists():
             return []
-        kept = json.loads(self.config.read_text(encoding="utf-8"))
-        before = {**kept, **{t: {**new, **kept.get(t, {})} for t, new in (added or {}).items()}}
+        before = _with_added(self._kept_config(), added or {})
         return [
             f"{key} was {_text(old)} and is {_text(new)}"
             for key, old, new in _differences(before, config)
-            if key.split(".")[0] not in free
+            if key.split(".")[0] not in free and not _is_same_path(key, old, new)
         ]
+
+    def _kept_config(self) -> dict[str, Any]:
+        try:
+            kept = json.loads(self.config.read_text(encoding="utf-8"))
+        except ValueError as error:  # no UTF-8, or no JSON
+            raise ConfigError(self._damaged_config(str(error))) from error
+        if not isinstance(kept, dict):
+            raise ConfigError(self._damaged_config(f"it is {_text(kept)[:60]}"))
+        return kept
+
+    def _damaged_config(self, found: str) -> str:
+        return (
+            f"{self.config} is not the configuration that the run has written there ({found}): "
+            "expected a JSON object. Take it from a copy of the run, or remove it, if the "
+            "configuration is surely the one that the run began with"
+        )
 
     def publish_final(self) -> None:
         """Let the final candidate be the final model: the run is over."""
@@ -157,7 +195,12 @@ class RunDirectory:
 
     def remove_jobs(self) -> None:
         """Remove what jobs have left: all of it is in a model, or will be trained again."""
-        shutil.rmtree(self.path / "jobs", ignore_errors=True)
+        place = self.path / "jobs"
+        for iteration in place.glob("*"):
+            if PLACE_NAME.fullmatch(iteration.name):
+                shutil.rmtree(iteration, ignore_errors=True)
+        with suppress(OSError):  # somebody else's files are in it
+            place.rmdir()
 
     def clear_states(self, iteration: int) -> None:
         """Make an empty place for the states of an iteration, whatever a crash has left there."""
@@ -174,19 +217,33 @@ class RunDirectory:
     def prune_handover(self, last: int | None = None) -> None:
         """Remove what iterations have left to the next beside models, of all but the last."""
         kept = "" if last is None else f"{last:04d}"
-        for pattern in ("models/*.next.safetensors", "models/*.momentum.safetensors"):
-            for file in self.path.glob(pattern):
-                if file.name.split(".")[0] != kept:
-                    file.unlink(missing_ok=True)
+        for number, kind, file in self._models():
+            if kind in (".next", ".momentum") and number != last:
+                file.unlink(missing_ok=True)
         for place in self.path.glob("states/*"):
-            if place.name != kept:
+            if PLACE_NAME.fullmatch(place.name) and place.name != kept:
                 shutil.rmtree(place, ignore_errors=True)
 
     def prune_models(self, keep: set[int]) -> None:
         """Remove the models of all iterations but these."""
-        for file in self._models():
-            if int(file.name.split(".")[0]) not in keep:
+        for number, _, file in self._models():
+            if number not in keep:
                 file.unlink(missing_ok=True)
+
+
+def _with_added(kept: Mapping[str, Any], added: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a kept configuration with the tables and keys that it is too old to have."""
+    tables = {name: kept.get(name, {}) for name in added}
+    # What should be a table, and is none, stays: it is a difference to be told.
+    new = {n: {**added[n], **table} for n, table in tables.items() if isinstance(table, Mapping)}
+    return {**kept, **new}
+
+
+def _is_same_path(key: str, before: Any, after: Any) -> bool:
+    if key == OWN_PATH_KEY:
+        return True  # the run is where it is
+    is_path = key in PATH_KEYS and isinstance(before, str) and isinstance(after, str)
+    return is_path and os.path.abspath(before) == os.path.abspath(after)
 
 
 def _differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

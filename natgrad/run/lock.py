@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from natgrad.atomic import TEMPORARY_SUFFIX, StorageError
+from natgrad.atomic import StorageError, leftovers
 
 __all__ = ["RunInUseError", "hold"]
+
+LOCK = "lock"
 
 
 class RunInUseError(RuntimeError):
@@ -19,15 +21,20 @@ class RunInUseError(RuntimeError):
 
 
 @contextmanager
-def hold(directory: Path) -> Iterator[None]:
+def hold(directory: Path, places: Sequence[str] = ()) -> Iterator[None]:
     """Make the directory if need be, and be the only process that drives a run in it.
 
     The lock is the kernel's: it ends with the process, also by kill -9. What a driver or job that
-    was killed has left half written is removed.
+    was killed has left half written is removed: what `write_atomically` has left in the directory
+    and its places, and nothing else.
+
+    Args:
+        directory: of the run.
+        places: the directories below it that are the run's own, as patterns like "jobs/*".
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = open(directory / "lock", "a+", encoding="utf-8")  # noqa: SIM115, closed below
+        lock = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115, closed below
     except OSError as error:
         raise StorageError(
             error.errno,
@@ -47,6 +54,14 @@ def hold(directory: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         lock.flush()
-        for file in directory.rglob(f"*{TEMPORARY_SUFFIX}"):
-            file.unlink(missing_ok=True)
+        _remove_leftovers(directory, places)
         yield
+
+
+def _remove_leftovers(directory: Path, places: Sequence[str]) -> None:
+    below = [place for pattern in places for place in directory.glob(pattern) if place.is_dir()]
+    # A place with a lock of its own is another run's, whose driver may be writing there now.
+    own = [directory, *(place for place in below if not (place / LOCK).exists())]
+    for place in own:
+        for file in leftovers(place):
+            file.unlink(missing_ok=True)

@@ -50,6 +50,7 @@ def run_stages(
     first: str | None = None,
     last: str | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
+    places: Sequence[str] = (),
 ) -> dict[str, Facts]:
     """Do the stages that are not done, in order, and return what each has found.
 
@@ -69,10 +70,12 @@ def run_stages(
         last: the last one to do.
         on_event: called with every event: "stage" (name, number, num_stages) when one begins,
             "stage_done" (name, seconds, facts) when it has ended.
+        places: the directories below in which stages write, as patterns like "gmm/*": what was
+            left half written there is removed.
     """
     directory = Path(directory).absolute()
     begin, end = _range(stages, first, last)
-    with hold(directory):
+    with hold(directory, ("stages", *places)):
         (directory / "stages").mkdir(exist_ok=True)
         log = EventLog(directory / "events.jsonl")
         markers = [directory / "stages" / f"{stage.name}.json" for stage in stages]

@@ -245,6 +245,7 @@ def test_run_that_diverges_stops_with_its_last_good_model(examples: Path, tmp_pa
         ({"optimizer": {"alpha": math.nan}}, "in 'optimizer': alpha must be"),
         ({"optimizer": {"num_samples_history": 0.0}}, "in 'optimizer': num_samples_history must"),
         ({"optimizer": {"max_change_per_sample": -1.0}}, "max_change_per_sample must be positive"),
+        ({"run": {"directory": ""}}, "in 'run': directory is empty"),
         ({"run": {"seed": 10**23}}, "in 'run': seed is 1000.*, but must be a number of 64 bits"),
         ({"training": {"num_epochs": math.inf}}, "num_epochs is inf, but must be .* finite"),
         (

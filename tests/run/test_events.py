@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -24,8 +25,42 @@ def test_line_that_is_no_event_is_refused_by_its_number(tmp_path: Path) -> None:
         read_events(tmp_path / "events.jsonl")
 
 
-def test_number_that_json_does_not_know_is_refused(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "events.jsonl")
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        log.append("iteration", objective=math.nan)
-    assert not log.path.exists()
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"[1, 2]", r"\[1, 2\]"),
+        (b"7", "7"),
+        (b"null", "null"),
+        (b'{"time": 1.0}', "time"),
+        (b'{"event": "\xff"}', r"xff"),
+        (b"", "''"),
+    ],
+)
+def test_damaged_line_is_refused_with_its_file_and_what_to_do(
+    tmp_path: Path, line: bytes, found: str
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"event": "start"}\n' + line + b'\n{"event": "end"}\n')
+    message = rf"line 2 of {path} is not an event: .*JSON object.*{found}.*remove that line"
+    with pytest.raises(ValueError, match=message):
+        read_events(path)
+
+
+def test_text_of_any_language_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"event": "warning", "message": "gr\u00fc\u00df \u2028 Gott"}\n', "utf-8")
+    assert read_events(path)[0]["message"] == "gr\u00fc\u00df \u2028 Gott"
+
+
+def test_numbers_that_json_does_not_know_are_null_at_any_depth(tmp_path: Path) -> None:
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is not JSON")
+
+    log = EventLog(tmp_path / "events.jsonl", clock=lambda: 1.5)
+    given = {"objective": math.nan, "valid": {"losses": [1.0, -math.inf, (math.inf, 2)]}}
+    returned = log.append("iteration", **given)
+    written = json.loads(log.path.read_text(), parse_constant=refuse)
+    values = {"objective": None, "valid": {"losses": [1.0, None, [None, 2]]}}
+    assert written == {"time": 1.5, "event": "iteration", **values}
+    assert json.loads(json.dumps(returned)) == written
+    assert math.isnan(given["objective"])  # type: ignore[arg-type]  # the caller's is as it was

@@ -108,6 +108,16 @@ def test_two_drivers_do_not_meet(tmp_path: Path) -> None:
         run_stages(tmp_path, Recorder().stages())
 
 
+def test_leftovers_are_removed_where_stages_write_and_nowhere_else(tmp_path: Path) -> None:
+    half = "model.0123456789abcdef.part"
+    files = [tmp_path / place / half for place in ("", "stages", "gmm/mono", "gmm/mono/run", "x")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("half")
+    run_stages(tmp_path, Recorder().stages(), places=("gmm/*",))
+    assert [file.exists() for file in files] == [False, False, False, True, True]
+
+
 def test_a_damaged_marker_names_itself(tmp_path: Path) -> None:
     run_stages(tmp_path, Recorder().stages())
     (tmp_path / "stages" / "b.json").write_text("{")
