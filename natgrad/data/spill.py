@@ -10,6 +10,7 @@ segment), which is what a worker holds in memory. All pieces of a segment are in
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from natgrad.atomic import write_atomically
 from natgrad.data.pieces import Cut, Pieces, concatenate, cut, frames_of, ranges
 from natgrad.data.segment import CheckedSegment
 
@@ -80,11 +82,20 @@ def _batches(
 def _write_run(run: Path, pieces: Pieces) -> None:
     run.mkdir(parents=True)
     pieces = pieces.take(np.argsort(pieces.table["key"], kind="stable"))
-    (run / "names.json").write_text(json.dumps(pieces.names))
-    np.save(run / "table.npy", pieces.table)
-    np.save(run / "firsts.npy", _firsts(pieces))
+    names = json.dumps(pieces.names).encode()
+    write_atomically(run / "names.json", [names], durable=False)
+    _save(run, "table", pieces.table)
+    _save(run, "firsts", _firsts(pieces))
     for name in ARRAYS:
-        np.save(run / f"{name}.npy", getattr(pieces, name))
+        _save(run, name, getattr(pieces, name))
+
+
+def _save(run: Path, name: str, array: NDArray[Any]) -> None:
+    # Not by numpy.save, whose error on a full disk names neither the file nor the reason.
+    array = np.ascontiguousarray(array)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    write_atomically(run / f"{name}.npy", [header.getvalue(), array.data], durable=False)
 
 
 def _firsts(pieces: Pieces) -> NDArray[np.int64]:
