@@ -63,6 +63,7 @@ def check_group(group: Mapping[str, Any], known: set[str]) -> None:
             f"max_change_per_sample must be positive, or None for no limit, but got {limit}"
         )
     for rank in ("rank_in", "rank_out"):
-        check_options(group[rank], *(group[name] for name in OPTIONS_OF_FISHER))
+        options = {name: group[name] for name in OPTIONS_OF_FISHER}
+        check_options(group[rank], **options, rank_name=rank)
     if group["method"] == "simple" and not group["alpha"] > 0.0:
         raise ValueError(f"the simple method needs alpha > 0, but got {group['alpha']}")

@@ -219,10 +219,18 @@ def learn(lessons: Iterable[Lesson]) -> None:
             lesson.fisher._update_lock.release()
 
 
-def check_options(rank: int, alpha: float, num_samples_history: float, update_period: int) -> None:
+def check_options(
+    rank: int,
+    alpha: float,
+    num_samples_history: float,
+    update_period: int,
+    rank_name: str = "rank",
+) -> None:
     """Raise ValueError for an option that the method has no meaning for."""
     if not isinstance(rank, int) or rank < 0:
-        raise ValueError(f"rank must be a whole number, 0 (plain SGD) or more, but got {rank}")
+        raise ValueError(
+            f"{rank_name} must be a whole number, 0 (plain SGD) or more, but got {rank}"
+        )
     if not alpha >= 0.0:
         raise ValueError(f"alpha must be 0 or more (4.0 is a good choice), but got {alpha}")
     if not num_samples_history > 0.0:

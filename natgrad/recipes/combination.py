@@ -136,12 +136,13 @@ def combine_job(
 
 def _check_fit(network: Mapping[str, Any], examples: Examples) -> None:
     """Raise ConfigError if the network cannot be judged by these examples."""
-    for name, is_of in (("num_inputs", examples.input_dim), ("num_outputs", examples.num_classes)):
-        if network[name] != is_of:
-            raise ConfigError(
-                f"the models' {name} is {network[name]}, but the examples in {examples.directory} "
-                f"have {is_of}: give those that the models were trained on"
-            )
+    inputs, outputs = network["num_inputs"], network["num_outputs"]
+    if inputs != examples.input_dim or outputs < examples.num_classes:  # fewer: some do not occur
+        raise ConfigError(
+            f"the models have {inputs} inputs and {outputs} classes, but the examples in "
+            f"{examples.directory} have {examples.input_dim} and {examples.num_classes}: give "
+            "those that the models were trained on, or others made like them"
+        )
 
 
 def _combine(

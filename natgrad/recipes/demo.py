@@ -12,6 +12,7 @@ from 0.0025 to 0.04.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 from natgrad.data import Examples, open_examples
 from natgrad.recipes.demo_recipe import demo_recipe
+from natgrad.recipes.kept_examples import differing_examples
 from natgrad.recipes.network_job import evaluate_model
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.speech_recipe import SpeechRecipe
@@ -122,6 +124,8 @@ def main(
     for run in RUNS:
         say(f"\n{run.name} ...")
         config = configure(run, directory, examples, num_epochs, engine)
+        if differing_examples(RunDirectory(config.run.directory), examples):
+            shutil.rmtree(config.run.directory)  # the recipe has made others since
         train(config, None if follow is None else follow(run.name))
         results.append(read_result(run, config))
     say(f"\n{format_table(results)}\n\n{conclusion(results)}")

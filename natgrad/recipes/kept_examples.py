@@ -13,7 +13,7 @@ from natgrad.data.examples import INDEX
 from natgrad.run.config import ConfigError
 from natgrad.run.directory import RunDirectory
 
-__all__ = ["keep_examples"]
+__all__ = ["differing_examples", "keep_examples"]
 
 FILE = "examples_began_with.json"
 
@@ -22,19 +22,25 @@ def keep_examples(run: RunDirectory, examples: Examples) -> None:
     """Write down what the examples are, or see that they are those that the run began with.
 
     Others in the same directory would give another plan in the middle of a run, and might validate
-    on what it was trained on.
+    on what it was trained on. Before the first model nothing is lost by others.
     """
-    path, found = run.path / FILE, _facts(examples)
-    if path.exists():
-        differing = _differing(path, found)
-        if differing:
-            raise ConfigError(
-                f"the run in {run.path} began with other examples than those that are now in "
-                f"{examples.directory}: {'; '.join(differing)}. Build them again as they were, or "
-                "choose another run.directory"
-            )
-    else:  # the first time, or a run of a version that did not keep it
-        write_atomically(path, [json.dumps(found, indent=2).encode() + b"\n"])
+    if run.last_iteration() is not None and (differing := differing_examples(run, examples)):
+        raise ConfigError(
+            f"the run in {run.path} began with other examples than those that are now in "
+            f"{examples.directory}: {'; '.join(differing)}. Build them again as they were, or "
+            "choose another run.directory, or remove that one"
+        )
+    facts = json.dumps(_facts(examples), indent=2).encode() + b"\n"
+    write_atomically(run.path / FILE, [facts])
+
+
+def differing_examples(run: RunDirectory, examples: Examples) -> list[str]:
+    """Return in what the examples that the run began with are others.
+
+    There is nothing to tell of a run that has not begun, or of one of an older version.
+    """
+    path = run.path / FILE
+    return _differing(path, _facts(examples)) if path.exists() else []
 
 
 def _facts(examples: Examples) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from natgrad.run.stages import Facts, Stage, run_stages
 
 __all__ = ["Prepare", "SpeechRecipe"]
 
-# Where stages write, beside features, examples and runs, which clean up after themselves.
-PLACES = ("data/*", "language", "gmm/*", "graphs", "decode/*/*", "dnn*")
+# Where stages write, beside examples and runs, which clean up after themselves.
+PLACES = ("data/*", "language", "features/*", "gmm/*", "graphs", "decode/*/*", "dnn*")
 
 Prepare = Callable[[Workshop], Facts]  # writes files, and says what it found
 OnEvent = Callable[[dict[str, Any]], None]

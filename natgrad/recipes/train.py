@@ -104,12 +104,12 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
         )
     plan = plan_of(config, examples)
     to_combine = iterations_to_combine(config.combination, plan, examples)
-    if run.last_iteration() is None:  # what would fail later, and leave a configuration behind
+    if run.last_iteration() is None and not run.final.exists():
+        # What would fail later, and leave a configuration behind.
         check_beginning(config.network, examples)
         check_held_out(examples)
     with run.drive():
         run.keep_config(to_mapping(config), FREE_TABLES, ADDED)
-        keep_examples(run, examples)
         log = EventLog(run.events)
 
         def emit(event: str, **fields: Any) -> None:
@@ -122,6 +122,7 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
             if not _is_complete(run):  # the last driver was killed before its last word
                 emit("end", status="complete", message=f"the final model is {run.final}")
             return run.final
+        keep_examples(run, examples)
         emit(
             "start",
             num_iterations=len(plan),

@@ -55,7 +55,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         _require(bool(self.directory), "directory is empty, but must name one for the run alone")
         _require(
-            -(2**63) <= self.seed < 2**63, f"seed is {self.seed}, but must be a number of 64 bits"
+            -(2**63) <= self.seed < 2**64, f"seed is {self.seed}, but must be a number of 64 bits"
         )
         _require(
             self.diagnostics_every >= 1,

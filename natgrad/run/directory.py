@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from natgrad.atomic import rename_durably, write_atomically
+from natgrad.atomic import leftovers, rename_durably, write_atomically
 from natgrad.run.config import ConfigError
 from natgrad.run.lock import RunInUseError, hold
 
@@ -199,7 +199,9 @@ class RunDirectory:
         for iteration in place.glob("*"):
             if PLACE_NAME.fullmatch(iteration.name):
                 shutil.rmtree(iteration, ignore_errors=True)
-        with suppress(OSError):  # somebody else's files are in it
+        with suppress(OSError):  # there is none, or somebody else's files are in it
+            for file in leftovers(place):
+                file.unlink()
             place.rmdir()
 
     def clear_states(self, iteration: int) -> None:

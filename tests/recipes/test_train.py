@@ -241,7 +241,7 @@ def test_run_that_diverges_stops_with_its_last_good_model(examples: Path, tmp_pa
         ({"network": {"initial_num_hidden": 7}}, "initial_num_hidden is 7, but hidden lists 2"),
         ({"optimizer": {"method": "adam"}}, "'optimizer.method' is 'adam', but must be one of"),
         ({"optimizer": {"update_period": 0}}, "in 'optimizer': update_period must be"),
-        ({"optimizer": {"rank_in": -1}}, "in 'optimizer': rank must be"),
+        ({"optimizer": {"rank_in": -1}}, "in 'optimizer': rank_in must be"),
         ({"optimizer": {"alpha": math.nan}}, "in 'optimizer': alpha must be"),
         ({"optimizer": {"num_samples_history": 0.0}}, "in 'optimizer': num_samples_history must"),
         ({"optimizer": {"max_change_per_sample": -1.0}}, "max_change_per_sample must be positive"),
@@ -300,13 +300,17 @@ def test_run_does_not_go_on_with_other_examples(tmp_path: Path) -> None:
     final = train(config).read_bytes()
     shutil.rmtree(tmp_path / "examples")
     small_examples(tmp_path / "examples", seed=7)
+    assert train(config).read_bytes() == final  # it is finished, and nothing is trained
+    (tmp_path / "run" / "final.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"began with other examples .* seed was .* and is 7"):
         train(config)
+    shutil.rmtree(tmp_path / "run" / "models")  # as if it had not come to its first model
+    other = train(config).read_bytes()
     shutil.rmtree(tmp_path / "examples")
     small_examples(tmp_path / "examples")
     shutil.rmtree(tmp_path / "run" / "models")
     (tmp_path / "run" / "final.safetensors").unlink()
-    assert train(config).read_bytes() == final
+    assert train(config).read_bytes() == final != other
 
 
 def test_final_model_that_was_cut_short_is_told(tmp_path: Path, examples: Path) -> None:
@@ -460,8 +464,8 @@ def test_models_are_not_combined_by_examples_that_do_not_fit(
     final = train(small_config(tmp_path / "run", examples, training={"num_epochs": 1}))
     random = np.random.default_rng(3)
     for num_features, num_classes, message in (
-        (3, NUM_CLASSES, "num_inputs is .*, but the examples in .* have 3"),
-        (NUM_FEATURES, 2, "num_outputs is .*, but the examples in .* have 2"),
+        (3, NUM_CLASSES, "have 12 inputs and 6 classes, but the examples in .* have 3 and 6"),
+        (NUM_FEATURES, 7, "have 12 inputs and 6 classes, but the examples in .* have 12 and 7"),
     ):
         features = random.normal(size=(600, num_features)).astype(np.float32)
         other = tmp_path / f"{num_features}-{num_classes}"

@@ -249,6 +249,7 @@ def test_jobs_are_removed_and_nothing_else_is(tmp_path: Path) -> None:
     for iteration in (7, 12345):
         run.job_result(iteration, 0).parent.mkdir(parents=True)
         run.job_result(iteration, 0).touch()
+    run.final_candidate.with_suffix(".safetensors.0123456789abcdef.part").touch()
     run.remove_jobs()
     assert not (tmp_path / "jobs").exists()
     (tmp_path / "jobs" / "mine").mkdir(parents=True)

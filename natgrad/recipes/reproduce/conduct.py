@@ -75,7 +75,7 @@ def conduct(
     """
     directory = Path(directory).absolute()
     identities = _identities(measurements)
-    with hold(directory, ("measurements", "work/*")):
+    with hold(directory, ("measurements", "work/*", "work/*/words")):
         (directory / "measurements").mkdir(exist_ok=True)
         log = EventLog(directory / "events.jsonl")
         records: dict[str, Record] = {}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from natgrad.data import open_examples
+from natgrad.recipes.kept_examples import differing_examples
 from natgrad.recipes.network_job import evaluate_model
 from natgrad.recipes.reproduce.experiment import Bench, Found
 from natgrad.recipes.train import ADDED, FREE_TABLES, train
@@ -45,8 +47,9 @@ def follow_training(
         data=DataConfig(str(examples)),
         **tables,
     )
-    if run.differences(to_mapping(config), FREE_TABLES, ADDED):
-        shutil.rmtree(run.path)  # what other settings have left
+    is_other = run.differences(to_mapping(config), FREE_TABLES, ADDED)
+    if is_other or differing_examples(run, open_examples(examples)):
+        shutil.rmtree(run.path)  # what other settings, or examples, have left
     final = train(config, bench.on_event)
     events = read_events(run.events)
     iterations = {event["iteration"]: event for event in events if event["event"] == "iteration"}
