@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from natgrad.atomic import write_atomically
 
-__all__ = ["Model", "ModelFileError", "read_model", "write_model"]
+__all__ = ["Model", "ModelFileError", "read_model", "read_of_kind", "write_model"]
+
+T = TypeVar("T")
 
 METADATA_KEY = "natgrad"  # one key, as safetensors does not keep the order of several
 
@@ -74,3 +76,24 @@ def read_model(path: str | Path) -> Model:
             f"has no {METADATA_KEY!r}"
         )
     return Model(tensors, json.loads(metadata[METADATA_KEY]))
+
+
+def read_of_kind(path: str | Path, kind: str, make: Callable[[Model], T]) -> T:
+    """Return what a function makes of a model file whose description says that it is of a kind.
+
+    Raises:
+        ModelFileError: it is missing, of another kind, or the function finds something missing or
+            amiss; it names the file.
+    """
+    model = read_model(path)
+    found = model.description.get("kind")
+    if found != kind:
+        raise ModelFileError(f"{path} has {found!r} in it; expected {kind!r}")
+    try:
+        return make(model)
+    except (LookupError, TypeError, ValueError) as error:
+        lacks = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise ModelFileError(
+            f"{path} is not a whole file of {kind!r} ({lacks}): it is damaged, or of another "
+            "version; make it again"
+        ) from error

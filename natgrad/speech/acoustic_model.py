@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from natgrad.run.model_file import ModelFileError, read_model, write_model
+from natgrad.run.model_file import Model, read_of_kind, write_model
 from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.gmm.mixtures import GmmSet
 from natgrad.speech.gmm.tree import DecisionTree
@@ -68,11 +68,16 @@ class AcousticModel:
 
     @staticmethod
     def read(path: str | Path) -> AcousticModel:
-        """Read the model file that `write` wrote."""
-        model = read_model(path)
+        """Read the model file that `write` wrote.
+
+        Raises:
+            ModelFileError: it is missing, damaged, or of another kind; it is named.
+        """
+        return read_of_kind(path, KIND, AcousticModel._of)
+
+    @staticmethod
+    def _of(model: Model) -> AcousticModel:
         about = model.description
-        if about.get("kind") != KIND:
-            raise ModelFileError(f"{path} has {about.get('kind')!r} in it; expected {KIND!r}")
         arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
         phones = PhoneSet(tuple(about["silences"]), tuple(about["speech"]), about["marks_position"])
         topology = Topology(about["speech_states"], about["silence_states"])
@@ -83,11 +88,18 @@ class AcousticModel:
             else MonophoneTree(phones, topology)
         )
         unadapted = _with_prefix("unadapted", arrays)
+        states = HmmStates.of(phones, topology, tree, arrays["self_loop"])
+        gmms = GmmSet.from_arrays(_with_prefix("gmms", arrays))
+        if (len(states.self_loop), gmms.num_pdfs) != (len(states), tree.num_pdfs):
+            raise ValueError(
+                f"its tree has {len(states)} states and {tree.num_pdfs} pdfs, and there are "
+                f"self-loops of {len(states.self_loop)} and mixtures of {gmms.num_pdfs}"
+            )
         return AcousticModel(
             FrontEnd.from_arrays(arrays),
             tree,
-            HmmStates.of(phones, topology, tree, arrays["self_loop"]),
-            GmmSet.from_arrays(_with_prefix("gmms", arrays)),
+            states,
+            gmms,
             GmmSet.from_arrays(unadapted) if unadapted else None,
         )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from natgrad.run.model_file import read_model, write_model
+from natgrad.run.model_file import Model, read_of_kind, write_model
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import SpeakerTransforms
 
@@ -28,6 +29,7 @@ Alignments = Mapping[str, NDArray[np.int32]]  # the HMM states of all frames, by
 MODEL, ALIGNMENTS, TRANSFORMS = (
     f"{name}.safetensors" for name in ("model", "alignments", "transforms")
 )
+ALIGNMENTS_KIND, TRANSFORMS_KIND = "alignments", "speaker transforms"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +71,9 @@ def write_alignments(
 ) -> None:
     """Write alignments, and why other utterances have none."""
     keys = sorted(alignments)
-    states = np.concatenate([alignments[key] for key in keys])
+    states = np.concatenate([np.empty(0, np.int32), *(alignments[key] for key in keys)])
     about = {
-        "kind": "alignments",
+        "kind": ALIGNMENTS_KIND,
         "keys": keys,
         "num_frames": [len(alignments[key]) for key in keys],
         "failures": dict(failures or {}),
@@ -81,18 +83,28 @@ def write_alignments(
 
 def read_alignments(path: str | Path) -> tuple[dict[str, NDArray[np.int32]], dict[str, str]]:
     """Read alignments, and why other utterances have none."""
-    model = read_model(path)
-    ends = np.cumsum(model.description["num_frames"])[:-1]
-    parts = np.split(model.tensors["states"].numpy(), ends)
-    return dict(zip(model.description["keys"], parts, strict=True)), model.description["failures"]
+    return read_of_kind(path, ALIGNMENTS_KIND, _alignments_of)
+
+
+def _alignments_of(model: Model) -> tuple[dict[str, NDArray[np.int32]], dict[str, str]]:
+    about, states = model.description, model.tensors["states"].numpy()
+    bounds = np.cumsum([0, *about["num_frames"]])
+    if bounds[-1] != len(states):
+        raise ValueError(f"utterances of {bounds[-1]} frames, and {len(states)} states")
+    parts = [states[begin:end] for begin, end in pairwise(bounds)]
+    return dict(zip(about["keys"], parts, strict=True)), about["failures"]
 
 
 def write_transforms(path: str | Path, transforms: SpeakerTransforms) -> None:
     """Write speakers' transforms."""
     tensors = {name: torch.from_numpy(matrix) for name, matrix in sorted(transforms.items())}
-    write_model(path, tensors, {"kind": "speaker transforms"})
+    write_model(path, tensors, {"kind": TRANSFORMS_KIND})
 
 
 def read_transforms(path: str | Path) -> dict[str, NDArray[np.float64]]:
     """Read speakers' transforms."""
-    return {name: tensor.numpy() for name, tensor in read_model(path).tensors.items()}
+    return read_of_kind(
+        path,
+        TRANSFORMS_KIND,
+        lambda model: {name: tensor.numpy() for name, tensor in model.tensors.items()},
+    )

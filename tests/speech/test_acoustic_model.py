@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from natgrad.run.model_file import ModelFileError, write_model
+from natgrad.run.model_file import ModelFileError, read_model, write_model
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.gmm.questions import derive_questions
@@ -69,3 +69,30 @@ def test_other_model_files_are_refused_by_name(tmp_path: Path) -> None:
     write_model(tmp_path / "other", {"x": torch.ones(1)}, {"kind": "network"})
     with pytest.raises(ModelFileError, match="other has 'network' in it; expected 'acoustic model"):
         AcousticModel.read(tmp_path / "other")
+
+
+@pytest.mark.parametrize("lost", ["self_loop", "gmms.means", "tree.leaf_pdf", "front_end.context"])
+def test_model_file_that_lacks_something_is_refused_by_name(tmp_path: Path, lost: str) -> None:
+    model_of(decision_tree(), has_unadapted=False).write(tmp_path / "model")
+    whole = read_model(tmp_path / "model")
+    del whole.tensors[lost]
+    write_model(tmp_path / "damaged", whole.tensors, whole.description)
+    with pytest.raises(ModelFileError, match=r"damaged is not a whole file .*make it again"):
+        AcousticModel.read(tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("name", ["self_loop", "gmms.first"])
+def test_model_file_whose_parts_do_not_fit_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    model = model_of(MonophoneTree(PHONES, TOPOLOGY), has_unadapted=False)
+    other = draw_mixtures([1] * (model.gmms.num_pdfs - 1), 4, seed=3)
+    model.write(tmp_path / "model")
+    whole = read_model(tmp_path / "model")
+    if name == "self_loop":
+        whole.tensors[name] = whole.tensors[name][1:]
+    else:
+        whole.tensors.update(
+            {f"gmms.{part}": torch.from_numpy(a) for part, a in other.to_arrays().items()}
+        )
+    write_model(tmp_path / "damaged", whole.tensors, whole.description)
+    with pytest.raises(ModelFileError, match=r"damaged is not a whole file .*its tree has"):
+        AcousticModel.read(tmp_path / "damaged")

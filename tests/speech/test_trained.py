@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from natgrad.run.model_file import ModelFileError, write_model
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.gmm.mixtures import GmmSet
 from natgrad.speech.hmm import HmmStates, MonophoneTree
-from natgrad.speech.trained import Trained, read_transforms, write_transforms
+from natgrad.speech.trained import Trained, read_alignments, read_transforms, write_transforms
 from tests.speech.contexts import PHONES, TOPOLOGY
 
 
@@ -65,3 +67,27 @@ def test_transforms_survive_names_that_are_not_plain(tmp_path: Path) -> None:
     assert {name: m[0, 0] for name, m in read_transforms(tmp_path / "t").items()} == {
         name: i for i, name in enumerate(names)
     }
+
+
+def test_no_alignments_survive_their_file(trained: Trained, tmp_path: Path) -> None:
+    replace(trained, alignments={}).write(tmp_path)
+    again = Trained.read(tmp_path)
+    assert (again.alignments, again.failures) == ({}, {"c": "too short"})
+
+
+def test_files_of_another_kind_are_refused_by_name(trained: Trained, tmp_path: Path) -> None:
+    trained.write(tmp_path)
+    with pytest.raises(ModelFileError, match=r"model.safetensors has 'acoustic model' in it; exp"):
+        read_alignments(tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match=r"alignments.safetensors has 'alignments' in it; exp"):
+        read_transforms(tmp_path / "alignments.safetensors")
+
+
+def test_alignments_that_lack_frames_are_refused_by_name(tmp_path: Path) -> None:
+    about = {"kind": "alignments", "keys": ["a", "b"], "num_frames": [3, 2], "failures": {}}
+    write_model(tmp_path / "few", {"states": torch.zeros(4, dtype=torch.int32)}, about)
+    with pytest.raises(ModelFileError, match=r"few is not a whole .* 5 frames, and 4 states"):
+        read_alignments(tmp_path / "few")
+    write_model(tmp_path / "none", {}, about)
+    with pytest.raises(ModelFileError, match=r"none is not a whole .*there is no 'states'"):
+        read_alignments(tmp_path / "none")

@@ -344,3 +344,12 @@ def test_silence_alone_gives_a_tree_of_roots() -> None:
     )
     questions = derive_questions(statistics, PHONES)
     assert build_tree(statistics, PHONES, TOPOLOGY, questions, 100).num_pdfs == NUM_ROOTS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_leaves_are_not_merged_where_that_is_not_wanted(seed: int) -> None:
+    # Of variances below the floor, merging may even raise what is taken for the likelihood.
+    drawn = draw_frames(seed, num_contexts=200)
+    frames = Frames({context: 0.05 * of_context for context, of_context in drawn.of.items()})
+    tree = grow(frames, 60)
+    assert tree.num_pdfs == np.count_nonzero(tree.leaf_pdf >= 0)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from natgrad.run.model_file import ModelFileError, read_model, write_model
+from natgrad.run.model_file import read_of_kind, write_model
 from natgrad.speech.gmm.kernels import fill_posteriors, log_sum_exp_by_segment
 
 __all__ = ["GaussianPosteriors", "GmmSet"]
@@ -207,12 +207,13 @@ class GmmSet:
     @staticmethod
     def read(path: str | Path) -> GmmSet:
         """Read the model file that `write` wrote."""
-        model = read_model(path)
-        if model.description.get("kind") != KIND:
-            raise ModelFileError(
-                f"{path} has {model.description.get('kind')!r} in it; expected {KIND!r}"
-            )
-        return GmmSet.from_arrays({name: t.numpy() for name, t in model.tensors.items()})
+        return read_of_kind(
+            path,
+            KIND,
+            lambda model: GmmSet.from_arrays(
+                {name: t.numpy() for name, t in model.tensors.items()}
+            ),
+        )
 
     def _check(self, features: Floats) -> None:
         if features.ndim != 2 or features.shape[1] != self.dim:

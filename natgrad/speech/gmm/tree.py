@@ -6,6 +6,7 @@ the word; all phones of a sound (its places in the word) share it. Silences are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from numba import njit
 from numpy.typing import NDArray
 
-from natgrad.run.model_file import ModelFileError, read_model, write_model
+from natgrad.run.model_file import Model, read_of_kind, write_model
 from natgrad.speech.gmm.clustering import VARIANCE_FLOOR
 from natgrad.speech.gmm.mixtures import GmmSet
 from natgrad.speech.gmm.questions import Questions
@@ -136,11 +137,10 @@ class DecisionTree:
     @staticmethod
     def read(path: str | Path) -> DecisionTree:
         """Read the model file that `write` wrote."""
-        model = read_model(path)
-        if model.description.get("kind") != KIND:
-            raise ModelFileError(
-                f"{path} has {model.description.get('kind')!r} in it; expected {KIND!r}"
-            )
+        return read_of_kind(path, KIND, DecisionTree._of)
+
+    @staticmethod
+    def _of(model: Model) -> DecisionTree:
         arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
         of_phones = model.description["phones"]
         phones = PhoneSet(
@@ -205,7 +205,7 @@ def build_tree(
         )
     is_speech = [node for sound in root[len(phones.silences) :].tolist() for node in sound]
     smallest_gain = growing.split([node for node in is_speech if node >= 0], num_leaves, least_gain)
-    leaf_pdf = number_leaves(growing, root, smallest_gain if cluster else 0.0)
+    leaf_pdf = number_leaves(growing, root, smallest_gain if cluster else -math.inf)
     question, yes, no = (
         np.array(values, dtype=np.int32) for values in (growing.question, growing.yes, growing.no)
     )
