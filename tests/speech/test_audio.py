@@ -124,6 +124,40 @@ def test_truncated_recording_is_refused(tmp_path: Path, suffix: str, kept: float
     assert kind_of(path) == "unreadable audio"
 
 
+@pytest.mark.parametrize("kind", ["NIST", "AIFF", "AU", "W64", "RF64"])
+@pytest.mark.parametrize("kept", [0.3, 0.99])
+def test_truncated_recording_of_an_older_format_is_refused(
+    tmp_path: Path, kind: str, kept: float
+) -> None:
+    path = tmp_path / "a"
+    soundfile.write(path, babble(), 16000, format=kind, subtype="PCM_16")
+    assert len(read_audio(path).samples) == 8000
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    assert kind_of(path) == "unreadable audio"
+
+
+def test_flac_file_of_unknown_length_is_refused(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "piped.flac")
+    content = bytearray(path.read_bytes())
+    content[21] &= 0xF0  # the lower half, and the next four bytes, are the number of samples
+    content[22:26] = bytes(4)
+    path.write_bytes(content)
+    assert kind_of(path) == "audio of unknown length"
+    with pytest.raises(AudioError, match="not through a pipe"):
+        read_audio_format(path)
+
+
+def test_recording_of_a_codec_that_cannot_seek_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "gsm.wav"
+    soundfile.write(path, babble(sample_rate=8000), 8000, format="WAV", subtype="GSM610")
+    assert len(read_audio(path).samples) >= 4000
+
+
+def test_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    assert kind_of(tmp_path / "a\0b.wav") == "unreadable audio"
+
+
 @pytest.mark.parametrize("suffix", [".flac", ".opus"])
 def test_recording_with_a_hole_is_refused(tmp_path: Path, suffix: str) -> None:
     path = write_recording(tmp_path / f"a{suffix}", babble(10.0))

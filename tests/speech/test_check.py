@@ -80,6 +80,16 @@ def test_recording_in_both_sets_is_found(good: DataDirectory) -> None:
     assert "b-1.flac is c-9 of the other set" in message
 
 
+def test_recording_in_both_sets_is_found_whatever_the_way_to_it(
+    good: DataDirectory, tmp_path: Path
+) -> None:
+    (tmp_path / "link.flac").symlink_to(tmp_path / "b-1.flac")
+    for name in ("data/../b-1.flac", "link.flac"):
+        other = DataDirectory.of([Utterance("c-9", "c", tmp_path / name)])
+        kind, where, _ = only_problem(check(good, other=other))
+        assert (kind, where) == ("recording in both sets", "b-1")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "samples"),
     [

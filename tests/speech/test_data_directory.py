@@ -182,6 +182,7 @@ def test_shell_pipe_is_refused_with_its_command(tmp_path: Path, command: str) ->
         ({"wav_scp": "rec1 /a\nrec2\n"}, "wav.scp:2: nothing follows 'rec2'"),
         ({"wav_scp": "rec1 /a\n\nrec2 /b\n"}, "wav.scp:2: an empty line"),
         ({"wav_scp": "rec1 /a\n"}, "segments:3: there is no recording 'rec2' in wav.scp"),
+        ({"segments": ""}, "segments: is empty"),
         ({"segments": "ann-1 rec1 1\n"}, "segments:1: expected UTTERANCE RECORDING BEGIN END"),
         ({"segments": "ann-1 rec1 1 2 3\n"}, "segments:1: expected UTTERANCE RECORDING BEGIN END"),
         ({"segments": "ann-1 rec1 1 two\n"}, "found ann-1 rec1 1 two"),

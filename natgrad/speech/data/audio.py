@@ -20,7 +20,13 @@ LARGEST_MAGNITUDE = 10.0  # lossy codecs overshoot 1 a little; 16-bit numbers ar
 
 # A WAV file that was written to a pipe says that its data is as long as can be.
 STREAM_BYTES = 0x7FFF0000
-TRUNCATED_WAV = re.compile(r"^data\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
+# What libsndfile notes of WAV; AIFF; AU; Wave64; RF64. (A wrong "RIFF" of WAV does no harm.)
+TRUNCATED = re.compile(
+    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE
+)
+SPHERE_HEADER_BYTES = 1024
+SPHERE_LENGTH = re.compile(rb"^sample_count -i (\d+)", re.MULTILINE)
+UNKNOWN_LENGTH = 2**63 - 1  # libsndfile's, of a FLAC file that was written to a pipe
 LARGEST_OGG_PAGE_BYTES = 65307
 OGG_HEADER_BYTES = 27
 OGG_END_OF_STREAM = 4  # a bit of the flags in a page's header
@@ -93,7 +99,8 @@ def read_audio(
         begin, end = _sample_range(path, file, begin_seconds, end_seconds)
         rate = int(file.samplerate)
         try:
-            file.seek(begin)
+            if begin:  # else a codec that cannot seek, as GSM, would refuse
+                file.seek(begin)
             samples = file.read(end - begin, dtype="float32")
         except soundfile.LibsndfileError as error:
             raise _broken(path, f"cannot be decoded ({_reason(error)})") from error
@@ -126,8 +133,9 @@ def _open(path: Path) -> soundfile.SoundFile:
         message = "there is no such file"
         remedy = "Restore it, or correct its path in wav.scp"
         raise AudioError(Problem("missing audio", str(path), message, remedy)) from error
-    except OSError as error:
-        raise _broken(path, f"cannot be opened ({error.strerror})") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise _broken(path, f"cannot be opened ({reason})") from error
     try:
         file = soundfile.SoundFile(path)
     except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw
@@ -147,13 +155,26 @@ def _check_whole(path: Path, file: soundfile.SoundFile) -> None:
         message = f"has {file.channels} channels, expected 1"
         remedy = "Write one channel to a file of its own and name that in wav.scp"
         raise AudioError(Problem("several channels", str(path), message, remedy))
-    cut = TRUNCATED_WAV.search(file.extra_info)
+    cut = TRUNCATED.search(file.extra_info)
     if cut and int(cut[2]) < int(cut[1]) < STREAM_BYTES:
-        raise _broken(path, f"is truncated: {cut[2]} bytes of sound, its header says {cut[1]}")
+        raise _broken(path, f"is truncated: {cut[2]} bytes of it, its header says {cut[1]}")
+    if file.format == "NIST" and file.frames < (stated := _sphere_length(path)):
+        raise _broken(path, f"is truncated: {file.frames} samples, its header says {stated}")
     if file.format == "OGG" and not _ends_with_last_page(path):
         raise _broken(path, "is truncated: its Ogg stream has no end")
     if file.frames == 0:
         raise _empty(path, "has no samples")
+    if file.frames == UNKNOWN_LENGTH:
+        message = "does not say how long it is, as what is written to a pipe"
+        remedy = "Convert it again, to a file and not through a pipe"
+        raise AudioError(Problem("audio of unknown length", str(path), message, remedy))
+
+
+def _sphere_length(path: Path) -> int:
+    """Return how many samples the header of a NIST SPHERE file states; 0 if it does not."""
+    with open(path, "rb") as file:
+        stated = SPHERE_LENGTH.search(file.read(SPHERE_HEADER_BYTES))
+    return int(stated[1]) if stated else 0
 
 
 def _ends_with_last_page(path: Path) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from os.path import realpath
 
 from natgrad.speech.data.audio import Audio, AudioError, read_audio
 from natgrad.speech.data.directory import DataDirectory, Utterance
@@ -93,11 +94,12 @@ def _check_apart(directory: DataDirectory, other: DataDirectory) -> Iterator[Pro
                 f"speaks here ({keys[0]}, ...) and in the other set ({others[speaker][0]}, ...)"
             )
             yield Problem("speaker in both sets", speaker, message, remedy)
-    keys_of_paths = {utterance.path: key for key, utterance in other.utterances.items()}
+    # Whatever the way to it: paths relative to two directories differ even if the file is the same.
+    keys_of_files = {realpath(said.path): key for key, said in other.utterances.items()}
     remedy = "Take it out of one of the sets: else results look too good"
     for key, utterance in directory.utterances.items():
-        if utterance.path in keys_of_paths:
-            message = f"{utterance.path} is {keys_of_paths[utterance.path]} of the other set, too"
+        if same := keys_of_files.get(realpath(utterance.path)):
+            message = f"{utterance.path} is {same} of the other set, too"
             yield Problem("recording in both sets", key, message, remedy)
 
 

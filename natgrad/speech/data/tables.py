@@ -64,7 +64,7 @@ def _parse(directory: Path, problems: list[Problem]) -> Tables:
     recordings = _read_table(directory / "wav.scp", problems, is_needed=True)
     paths = _paths(directory, recordings, problems)
     if (directory / "segments").exists():
-        utterances = _read_table(directory / "segments", problems)
+        utterances = _read_table(directory / "segments", problems, is_needed=True)
         segments = _segments(utterances, recordings, problems)
     else:
         utterances = recordings
