@@ -13,6 +13,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from natgrad.cli import main
+from natgrad.run.lock import hold
 from natgrad.speech.data.directory import DataDirectory, Utterance
 from natgrad.speech.features.kaldi_archive import open_script
 from natgrad.speech.features.store import open_features
@@ -234,6 +235,18 @@ def test_features_of_mixed_rates_need_a_choice(
     assert told(capsys, "speech", "features", data, "-o", out, "--sample-rate", "8000")[0] == 0
     code, _, error = told(capsys, "speech", "features", data, "-o", out, "--kaldi", "x.scp")
     assert (code, error) == (2, "natgrad: --kaldi is x.scp; expected a name that ends on .ark\n")
+
+
+def test_features_that_another_process_writes_are_left_to_it(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "features"
+    with hold(out):
+        code, _, error = told(capsys, "speech", "features", data, "-o", out)
+    assert code != 0
+    assert f"{out} is in use by process" in error
+    assert not list(out.glob("*.shard"))
+    assert told(capsys, "speech", "features", data, "-o", out)[0] == 0
 
 
 def test_features_of_no_readable_recording_are_refused(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from natgrad.parallel.engines import open_engine
 from natgrad.parallel.resubmit import Resubmitting
 from natgrad.recipes.counted_calls import CountedCalls
+from natgrad.run.lock import hold
 from natgrad.speech.data.audio import AudioError, AudioFormat, read_audio, read_audio_format
 from natgrad.speech.data.check import Problem, check, format_problems
 from natgrad.speech.data.corpora import PREPARERS
@@ -117,6 +118,7 @@ def extract_features(
     rate = sample_rate or _common_rate(directory, data)
     options = MfccOptions.high_resolution(rate) if high_resolution else MfccOptions(rate)
     with (
+        hold(Path(out)),  # or one of two would take away the other's files as left over
         progress(f"features of {directory}", len(data)) as update,
         _workers(data, num_workers) as all_,
     ):

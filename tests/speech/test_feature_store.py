@@ -94,12 +94,14 @@ def test_values_read_may_be_written_to(tmp_path: Path) -> None:
 def test_rewritten_store_leaves_nothing_of_the_earlier(tmp_path: Path) -> None:
     write_features(tmp_path, some_features(seed=1).items())
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "mine.shard").write_text("of another program")
     (tmp_path / "00003-00000000.shard.0123456789abcdef.part").write_text("of a run that was killed")
     features = some_features(num=3, seed=2)
     store = write_features(tmp_path, features.items())
     assert_same(store, features)
     kept = {file.name for file in tmp_path.iterdir()}
-    assert kept == {INDEX, only_shard(tmp_path).name, "notes.txt"}
+    (shard,) = tmp_path.glob("0*.shard")
+    assert kept == {INDEX, shard.name, "notes.txt", "mine.shard"}
 
 
 def test_interrupted_rewriting_leaves_the_earlier_store_whole(

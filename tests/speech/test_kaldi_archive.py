@@ -109,6 +109,16 @@ def test_text_is_read(tmp_path: Path) -> None:
     assert_same(dict(read_archive(path)), expected)
 
 
+def test_rows_of_a_text_matrix_may_begin_behind_the_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "a.ark"
+    path.write_text("m [ 0 0.5\n  1 2\n  3 4 ]\nrow  [\n  5 6 ]\n")
+    expected = {
+        "m": np.array([[0, 0.5], [1, 2], [3, 4]], dtype=np.float32),
+        "row": np.array([[5, 6]], dtype=np.float32),
+    }
+    assert_same(dict(read_archive(path)), expected)
+
+
 def test_packed_archives_are_read(tmp_path: Path) -> None:
     write_archive(tmp_path / "ali.1", ARRAYS.items())
     packed = tmp_path / "ali.1.gz"
@@ -122,6 +132,46 @@ def test_script_gives_the_rows_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "a.scp").write_text(f"{line}[2:4]\n")
     part = open_script(tmp_path / "a.scp")["matrix"]
     assert np.array_equal(part, ARRAYS["matrix"][2:5])
+
+
+def named_rows(directory: Path, rows: str) -> Array:
+    write_archive(directory / "a.ark", ARRAYS.items(), directory / "a.scp")
+    line = (directory / "a.scp").read_text().splitlines()[0]
+    (directory / "a.scp").write_text(f"{line}{rows}\n")
+    return open_script(directory / "a.scp")["matrix"]
+
+
+@pytest.mark.parametrize("last", [19, 20, 22])
+def test_rows_up_to_three_beyond_the_end_are_those_to_the_end(tmp_path: Path, last: int) -> None:
+    assert np.array_equal(named_rows(tmp_path, f"[15:{last}]"), ARRAYS["matrix"][15:])
+
+
+@pytest.mark.parametrize("rows", ["[15:23]", "[5:4]", "[20:20]"])
+def test_rows_that_an_array_does_not_have_are_refused(tmp_path: Path, rows: str) -> None:
+    with pytest.raises(KaldiArchiveError, match=r"a\.scp: matrix: rows \d+ to \d+ .* has 20, "):
+        named_rows(tmp_path, rows)
+
+
+@pytest.mark.parametrize("columns", ["[2:4,0:1]", "[:,0:1]", "[,0:1]"])
+def test_columns_are_refused_in_the_script_and_not_taken_for_a_file(
+    tmp_path: Path, columns: str
+) -> None:
+    with pytest.raises(KaldiArchiveError, match=r"a\.scp, line 1: .* and no columns"):
+        named_rows(tmp_path, columns)
+
+
+def test_script_that_points_beyond_the_end_of_its_archive_is_refused(tmp_path: Path) -> None:
+    write_archive(tmp_path / "a.ark", ARRAYS.items())
+    (tmp_path / "a.scp").write_text(f"matrix {tmp_path}/a.ark:99999\n")
+    with pytest.raises(KaldiArchiveError, match=r"array of matrix, named in .*the file ends"):
+        open_script(tmp_path / "a.scp")["matrix"]
+
+
+def test_script_with_tabs_and_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    write_archive(tmp_path / "a.ark", ARRAYS.items(), tmp_path / "a.scp")
+    content = (tmp_path / "a.scp").read_text().replace(" ", "\t")
+    (tmp_path / "a.scp").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    assert_same(dict(open_script(tmp_path / "a.scp")), ARRAYS)
 
 
 def test_arrays_read_may_be_written_to(tmp_path: Path) -> None:
@@ -159,6 +209,10 @@ def test_truncated_packed_archive_is_refused_by_name(tmp_path: Path) -> None:
         b"key  [\n 1 2\n 3 ]\n",  # rows of different lengths
         b"key  [ 1 2\n",  # no end
         b"key one two\n",
+        b"key ",  # cut short between a key and its array
+        b"key 99999999999\n",  # more than 32 bits
+        b"key \0BFM \4\xff\xff\xff\x7f\4\xff\xff\xff\x7f",  # more than any memory holds
+        b"key \0BFM \4\xff\xff\0\0\4\xff\xff\xff\0",
         b"\xff\xfe \0BFV ",
         b"RIFF1234WAVE",
         b"x" * 10_000,

@@ -29,7 +29,21 @@ Array = NDArray[Any]
 BINARY = b"\0B"
 INT_VECTOR = np.dtype([("size", "i1"), ("value", "<i4")])
 LONGEST_KEY_BYTES = 4096
+PIECE_BYTES = 2**24  # a damaged header may ask for more than any memory holds
+LARGEST_OVERSHOOT_ROWS = 3  # as in Kaldi: rows are often made of seconds that were rounded
 AUTOMATIC_COMPRESSION = 1  # Kaldi's default: a byte a value, or two in matrices of a few rows
+
+
+# What kaldiio, gzip and Python raise for bytes that are no array; Overflow is of numbers too large.
+ARRAY_ERRORS = (
+    AssertionError,
+    EOFError,
+    OSError,
+    OverflowError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 
 
 class KaldiArchiveError(ValueError):
@@ -58,7 +72,7 @@ class _Line(NamedTuple):
 
     path: Path
     offset: int
-    rows: slice
+    rows: tuple[int, int] | None  # the first and the last; None is all
 
 
 class KaldiScript(Mapping[str, Array]):
@@ -74,7 +88,8 @@ class KaldiScript(Mapping[str, Array]):
         path, offset, rows = self._lines[key]
         with _open(path) as file:
             file.seek(offset)
-            return _read_array(file, path, f"of {key}, named in {self.path}")[rows]
+            array = _read_array(file, path, f"of {key}, named in {self.path}")
+        return array if rows is None else _take_rows(array, *rows, f"{self.path}: {key}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lines)
@@ -86,7 +101,8 @@ class KaldiScript(Mapping[str, Array]):
 def open_script(path: str | Path) -> KaldiScript:
     """Open a script: lines of a key and a file; the file with `:offset` and rows, `[first:last]`.
 
-    As for Kaldi, a file's name is relative to the working directory.
+    As for Kaldi, a file's name is relative to the working directory, and the last row may be up to
+    three after the array's own, which it then means.
 
     Raises:
         KaldiArchiveError: a line is not so; it is named.
@@ -94,10 +110,10 @@ def open_script(path: str | Path) -> KaldiScript:
     path = Path(path)
     lines: dict[str, _Line] = {}
     with _open(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8")
+        text = io.TextIOWrapper(file, encoding="utf-8-sig")
         try:
             for number, line in enumerate(text, start=1):
-                key, _, target = line.strip().partition(" ")
+                key, target = (*line.split(maxsplit=1), "", "")[:2]
                 if key in lines:
                     raise KaldiArchiveError(f"{path}, line {number}: {key} is there twice")
                 lines[key] = _parse(target.strip(), f"{path}, line {number}")
@@ -168,8 +184,10 @@ def _read_key(file: IO[bytes], path: Path) -> str | None:
 def _read_array(file: IO[bytes], path: Path, what: str) -> Array:
     try:
         begin = file.read(1)
+        if not begin:
+            raise EOFError("the file ends before it")
         return _read_binary(_WholeReads(begin, file)) if begin == b"\0" else _read_text(begin, file)
-    except (AssertionError, EOFError, OSError, ValueError, struct.error, zlib.error) as error:
+    except ARRAY_ERRORS as error:
         raise KaldiArchiveError(
             f"{path}: what should be the array {what} cannot be read ({error or 'it is malformed'})"
             "; expected a matrix or a vector of Kaldi's. Was the file cut short?"
@@ -187,10 +205,15 @@ class _WholeReads:
         if num_bytes < 0:
             raise ValueError(f"it says that it has {num_bytes} bytes")
         data, self._unread = self._unread[:num_bytes], self._unread[num_bytes:]
-        data += self._file.read(num_bytes - len(data))
-        if len(data) < num_bytes:
-            raise EOFError(f"{num_bytes} bytes were expected and {len(data)} are there")
-        return data
+        pieces, missing = [data], num_bytes - len(data)
+        while missing:
+            piece = self._file.read(min(missing, PIECE_BYTES))
+            if not piece:
+                there = num_bytes - missing
+                raise EOFError(f"{num_bytes} bytes were expected and {there} are there")
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
 
     def unread(self, data: bytes) -> None:
         self._unread = data + self._unread
@@ -220,8 +243,18 @@ def _read_text(begin: bytes, file: IO[bytes]) -> Array:
         text += line
     first, *others = text.replace(b"[", b"").replace(b"]", b"").split(b"\n")
     rows = [[float(number) for number in row.split()] for row in [first, *others] if row.strip()]
-    # A vector is on the line of its bracket; the rows of a matrix are on lines of their own.
-    return np.array(rows if not first.strip() else rows[0], dtype=np.float32)
+    # A vector is on the line of its bracket; a matrix has lines of its own, after that or from it.
+    is_vector = bool(first.strip()) and len(rows) == 1
+    return np.array(rows[0] if is_vector else rows, dtype=np.float32)
+
+
+def _take_rows(array: Array, first: int, last: int, where: str) -> Array:
+    if not (first <= last < len(array) + LARGEST_OVERSHOOT_ROWS and first < len(array)):
+        raise KaldiArchiveError(
+            f"{where}: rows {first} to {last} were asked for, the array has {len(array)}, from 0 "
+            f"to {len(array) - 1}: does the script belong to another archive?"
+        )
+    return array[first : last + 1]
 
 
 def _parse(target: str, where: str) -> _Line:
@@ -234,8 +267,11 @@ def _parse(target: str, where: str) -> _Line:
     if match is None:
         raise KaldiArchiveError(f"{where}: found {target!r}; expected a key, a space and a file")
     name, offset, first, last = match.groups()
-    rows = slice(int(first), int(last) + 1) if first else slice(None)
-    return _Line(Path(name), int(offset or 0), rows)
+    if name.endswith("]"):
+        raise KaldiArchiveError(
+            f"{where}: found {target!r}; expected rows as [first:last], and no columns"
+        )
+    return _Line(Path(name), int(offset or 0), (int(first), int(last)) if first else None)
 
 
 # -- writing -----------------------------------------------------------------------------------

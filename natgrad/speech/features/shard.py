@@ -7,6 +7,7 @@ as uint16, both with the least byte first; then zeros up to a multiple of 4 byte
 from __future__ import annotations
 
 import mmap
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ __all__ = ["FeatureStoreError", "Place", "Shard", "map_shard", "read_utterance",
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
-SHARD_SUFFIX = ".shard"
+SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{8}\.shard")
 ALIGNMENT_BYTES = 4
 
 
@@ -80,7 +81,7 @@ def write_shard(
         parts += [data, bytes(-len(data) % ALIGNMENT_BYTES)]
         num_bytes += len(parts[-2]) + len(parts[-1])
         checksum = zlib.crc32(data, checksum)
-    name = f"{number:05d}-{checksum:08x}{SHARD_SUFFIX}"
+    name = f"{number:05d}-{checksum:08x}.shard"
     if places:
         write_atomically(directory / name, parts)
     return Shard(name, num_bytes, dim or 0, places)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from natgrad.atomic import TEMPORARY_SUFFIX
+from natgrad.atomic import leftovers
 from natgrad.run.model_file import ModelFileError, read_model, write_model
 from natgrad.speech.features.mfcc import FeatureError
 from natgrad.speech.features.shard import (
-    SHARD_SUFFIX,
+    SHARD_NAME,
     Bytes,
     FeatureStoreError,
     Place,
@@ -197,12 +196,17 @@ def write_index(
     checksum = _index_checksum(table, content)
     tensors = {"places": torch.from_numpy(table)}
     write_model(path / INDEX, tensors, {**content, "checksum": checksum})
-    kept = {shard.name for shard in shards}
-    leftovers = (f"*{SHARD_SUFFIX}", f"*{SHARD_SUFFIX}.*{TEMPORARY_SUFFIX}")
-    for file in chain.from_iterable(map(path.glob, leftovers)):
-        if file.name not in kept:
-            file.unlink()
+    _remove_shards(path, {shard.name for shard in shards})
     return open_features(path)
+
+
+def _remove_shards(path: Path, kept: Collection[str]) -> None:
+    """Remove other shards, and what writing them has left; others' files may be there, too."""
+    shards = [file for file in path.iterdir() if SHARD_NAME.fullmatch(file.name)]
+    halves = [file for file in leftovers(path) if SHARD_NAME.match(file.name)]
+    for file in (*shards, *halves):
+        if file.name not in kept:
+            file.unlink(missing_ok=True)
 
 
 def _index_checksum(table: NDArray[np.int64], content: Mapping[str, Any]) -> int:
