@@ -81,6 +81,8 @@ class Corpus:
         How many there are is not for the number of workers to say: sums over shares are made in
         their order, and so are the same on any number of workers.
         """
+        if num_shares < 1:
+            raise ValueError(f"{num_shares} shares were asked for; expected 1 at least")
         speakers = Share(self.features, self.items, self.cmvn).by_speaker()
         lengths = {name: sum(i.num_frames for i in items) for name, items in speakers.items()}
         piles: list[list[str]] = [[] for _ in range(min(num_shares, len(speakers)))]

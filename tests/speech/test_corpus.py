@@ -126,3 +126,8 @@ def test_features_are_read_by_front_end_means_and_transform(tmp_path: Path) -> N
         assert features.dtype == np.float32
     some = list(share.read(FrontEnd(), None, [items[2]]))
     assert [item.key for item, _ in some] == ["b-1"]
+
+
+def test_no_shares_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="0 shares were asked for; expected 1 at least"):
+        corpus_of([[1, 2]]).shares(0)

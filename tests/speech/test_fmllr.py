@@ -12,6 +12,7 @@ from natgrad.speech.gmm.fmllr import (
     apply_affine,
     estimate_fmllr,
     identity_transform,
+    rotate_affine,
 )
 from natgrad.speech.gmm.linear_transform import unpack
 from tests.speech.speakers import Speaker, literal_posteriors, random_speaker
@@ -166,3 +167,12 @@ def test_dimensions_that_do_not_fit_are_refused() -> None:
         FmllrStatistics.zeros(4).add(speaker.features, speaker.pdfs, speaker.gmms)
     with pytest.raises(ValueError, match="expected the same"):
         _ = accumulate(speaker) + accumulate(other)
+
+
+def test_rotated_transform_commutes_with_the_rotation() -> None:
+    random = np.random.default_rng(0)
+    transform, matrix = random.normal(size=(4, 5)), random.normal(size=(4, 4))
+    x = random.normal(size=4)
+    rotated = rotate_affine(transform, matrix)
+    expected = matrix @ (transform[:, :4] @ x + transform[:, 4])
+    np.testing.assert_allclose(rotated[:, :4] @ (matrix @ x) + rotated[:, 4], expected)

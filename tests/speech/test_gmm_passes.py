@@ -11,7 +11,7 @@ from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Item, Share
 from natgrad.speech.features.cmvn import Cmvn
 from natgrad.speech.features.front_end import FrontEnd
-from natgrad.speech.features.store import open_features, write_features
+from natgrad.speech.features.store import FeatureStore, open_features, write_features
 from natgrad.speech.gmm import passes as gmm_passes
 from natgrad.speech.gmm.align import Alignment, align
 from natgrad.speech.gmm.fmllr import FmllrStatistics, apply_affine, estimate_fmllr
@@ -232,3 +232,51 @@ def test_moments_are_of_aligned_utterances_as_the_front_end_gives_them(tmp_path:
     both = np.concatenate([cepstra["a-0"], cepstra["a-2"]])
     assert (found.count, found.total.shape) == (100, (4,))
     np.testing.assert_allclose(found.total[:2] / 100, both.mean(axis=0) + 5, rtol=1e-3)
+
+
+def test_alignment_of_other_features_is_refused_with_its_utterance(tmp_path: Path) -> None:
+    share = share_of(tmp_path, {"a-1": np.ones((5, DIM), np.float32)}, {})
+    stale = {"a-1": np.zeros(4, np.int32)}
+    model = AcousticModel(FrontEnd(), TREE, STATES, draw_mixtures([1] * TREE.num_pdfs, DIM, 0))
+    message = "the alignment of a-1 has 4 frames, its features in .* have 5"
+    with pytest.raises(ValueError, match=message):
+        gmm_passes.count_for_gmms(share, stale, model, None)
+    with pytest.raises(ValueError, match=message):
+        gmm_passes.count_for_tree(share, stale, FrontEnd(), STATES, None)
+    with pytest.raises(ValueError, match=message):
+        gmm_passes.estimate_transforms(share, stale, model, None)
+
+
+def test_features_are_not_opened_anew_for_each_speaker(
+    language: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Voice(np.eye(DIM), np.zeros(DIM))
+    share, _, alignments = spoken_by(language, dict.fromkeys("abcd", plain), tmp_path)
+    opened = []
+
+    def count_and_open(path: Path) -> FeatureStore:
+        opened.append(path)
+        return open_features(path)
+
+    monkeypatch.setattr("natgrad.speech.corpus.open_features", count_and_open)
+    found = gmm_passes.estimate_transforms(share, alignments, true_model(language), None, 2)
+    assert found.keys() == set("abcd")
+    assert len(opened) == 2
+
+
+def test_transform_of_a_speaker_does_not_depend_on_who_else_is_in_the_share(
+    language: Language, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(1)
+    voices = {name: Voice.draw(random, 0.4) for name in ("a", "b")}
+    _, share, alignments = spoken_by(language, voices, tmp_path)
+    by_turns = tuple(
+        item for pair in zip(*share.by_speaker().values(), strict=True) for item in pair
+    )
+    together = gmm_passes.estimate_transforms(
+        replace(share, items=by_turns), alignments, true_model(language), None
+    )
+    for speaker, items in share.by_speaker().items():
+        alone = replace(share, items=tuple(items))
+        found = gmm_passes.estimate_transforms(alone, alignments, true_model(language), None)
+        np.testing.assert_array_equal(together[speaker], found[speaker])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from natgrad.parallel.engines import open_engine
 from natgrad.speech.corpus import Corpus, Share
-from natgrad.speech.features.store import open_features
+from natgrad.speech.features.store import open_features, write_features
 from natgrad.speech.gmm.questions import derive_questions
 from natgrad.speech.gmm.training import GmmTrainer, Iteration, Schedule, convert_alignment
 from natgrad.speech.gmm.tree import build_tree
@@ -22,7 +22,15 @@ from natgrad.speech.trained import Trained
 from tests.speech.contexts import PHONES as FEW_PHONES
 from tests.speech.contexts import TOPOLOGY as FEW_STATES
 from tests.speech.contexts import draw_frames
-from tests.speech.toy_language import LEXICON, PHONES, TOPOLOGY, Language, files_of, with_more
+from tests.speech.toy_language import (
+    LEXICON,
+    PHONES,
+    TOPOLOGY,
+    Language,
+    corpus_of,
+    files_of,
+    with_more,
+)
 from tests.speech.toy_training import DELTAS, NUM_LEAVES, SHORT, train_all
 from tests.speech.utterances import draw_alignment
 
@@ -221,3 +229,82 @@ def test_converted_alignment_has_the_same_phones_at_the_same_frames(
     np.testing.assert_array_equal(converted, draw_alignment(seed, after, tree, num_phones).states)
     back = convert_alignment(converted, after, monophones, before)
     np.testing.assert_array_equal(back, made.states)
+
+
+def test_features_with_a_constant_dimension_can_be_learned(
+    corpus: Corpus, inline: Executor, tmp_path: Path
+) -> None:
+    store = open_features(corpus.features)
+    constant = {
+        item.key: np.pad(store[item.key], ((0, 0), (0, 1)), constant_values=0.1)
+        for item in corpus.items
+    }
+    write_features(tmp_path, constant.items())
+    shares = corpus_of(tmp_path, corpus.items).shares(3)
+    found = GmmTrainer(shares, LEXICON, inline).flat_start(PHONES, TOPOLOGY, DELTAS, SHORT)
+    assert found.failures == {}
+    assert np.isfinite(found.model.gmms.means).all()
+    assert found.model.gmms.variances.min() > 0
+
+
+def test_mllt_on_adapted_features_makes_them_more_likely(
+    corpus: Corpus, inline: Executor, trained: list[Trained]
+) -> None:
+    sat, values = trained[3], []
+    for mllt_at in ((), (1,)):
+        reached: list[Iteration] = []
+        trainer = GmmTrainer(corpus.shares(3), LEXICON, inline, reached.append)
+        found = trainer.train(sat, Schedule(1, 0, last_growth=1, align_at=(), mllt_at=mllt_at))
+        old, new = sat.model.front_end.transform, found.model.front_end.transform
+        assert old is not None
+        assert new is not None
+        rotation = new.astype(np.float64) @ np.linalg.pinv(old.astype(np.float64))
+        values.append(reached[0].log_likelihood + np.linalg.slogdet(rotation).logabsdet)
+        for share in corpus.shares(1):
+            before = share.read(sat.model.front_end, sat.transforms)
+            after = share.read(found.model.front_end, found.transforms)
+            for (_, one), (_, other) in zip(before, after, strict=True):
+                np.testing.assert_allclose(other, one @ rotation.T, atol=1e-3)
+    assert values[1] > values[0] + 0.001
+
+
+def test_mllt_needs_no_transform_that_was_there_before(
+    corpus: Corpus, inline: Executor, trained: list[Trained]
+) -> None:
+    trainer = GmmTrainer(corpus.shares(3), LEXICON, inline)
+    found = trainer.train(trained[1], Schedule(1, 0, last_growth=1, align_at=(), mllt_at=(1,)))
+    transform = found.model.front_end.transform
+    assert transform is not None
+    assert transform.shape == (found.model.gmms.dim, found.model.gmms.dim)
+
+
+def test_transforms_of_another_front_end_are_refused(
+    corpus: Corpus, inline: Executor, trained: list[Trained]
+) -> None:
+    sat = trained[3]
+    trainer = GmmTrainer(corpus.shares(3), LEXICON, inline)
+    transform = sat.model.front_end.transform
+    assert transform is not None
+    other = replace(sat.model.front_end, transform=2 * transform)
+    with pytest.raises(ValueError, match="transforms are of the features of the earlier model's"):
+        trainer.train_context(sat, other, NUM_LEAVES, SHORT)
+
+
+def test_mixtures_of_unadapted_features_are_never_those_of_an_earlier_model(
+    corpus: Corpus, inline: Executor, trained: list[Trained]
+) -> None:
+    sat = trained[3]
+    assert sat.model.unadapted is not None
+    trainer = GmmTrainer(corpus.shares(3), LEXICON, inline)
+    again = replace(SHORT, num_iterations=1, align_at=())
+    assert trainer.train(replace(sat, transforms=None), again).model.unadapted is None
+    assert trainer.train(sat, again).model.unadapted is not None
+
+
+def test_alignments_of_other_utterances_are_refused(
+    corpus: Corpus, inline: Executor, trained: list[Trained]
+) -> None:
+    others = {f"other-{key}": states for key, states in trained[0].alignments.items()}
+    trainer = GmmTrainer(corpus.shares(3), LEXICON, inline)
+    with pytest.raises(ValueError, match="none of the 32 utterances that are aligned is in the"):
+        trainer.train_context(replace(trained[0], alignments=others), DELTAS, NUM_LEAVES, SHORT)

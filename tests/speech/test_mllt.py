@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from natgrad.speech.gmm.linear_transform import maximize_by_rows
+from natgrad.speech.gmm.mixtures import GmmSet
 from natgrad.speech.gmm.mllt import MlltStatistics, estimate_mllt, transform_means
 from natgrad.speech.gmm.statistics import GmmStatistics, update
 from tests.speech.speakers import Speaker, literal_posteriors, random_speaker
@@ -154,3 +155,18 @@ def test_statistics_of_other_mixtures_are_refused() -> None:
         accumulate(one).add(two.features, two.pdfs, two.gmms)
     with pytest.raises(ValueError, match="expected both of the same mixtures"):
         _ = accumulate(one) + accumulate(two)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_nothing_is_better_than_the_identity_nothing_is_lost(seed: int) -> None:
+    features = np.random.default_rng(seed).normal(3.0, 2.0, (500, 1)).astype(np.float32)
+    pdfs = np.zeros(500, np.int32)
+    flat = GmmSet.flat(np.zeros(1), np.ones(1), num_pdfs=1)
+    moments = GmmStatistics.zeros(flat)
+    moments.add(features, pdfs, flat)
+    best = update(flat, moments)
+    statistics = MlltStatistics.zeros(best)
+    statistics.add(features, pdfs, best)
+    found = estimate_mllt(statistics, best)
+    np.testing.assert_allclose(found.matrix, 1.0, rtol=1e-9)
+    assert 0.0 <= found.gain_per_frame < 1e-9

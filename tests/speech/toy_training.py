@@ -26,5 +26,5 @@ def train_all(shares: list[Share], executor: Executor) -> list[Trained]:
     lda = trainer.train_context(tri, front_end, NUM_LEAVES, replace(schedule, mllt_at=(2,)))
     adapted = trainer.adapt(lda, schedule)
     with_transforms = replace(schedule, fmllr_at=(3,))
-    sat = trainer.train_context(adapted, front_end, NUM_LEAVES, with_transforms)
+    sat = trainer.train_context(adapted, adapted.model.front_end, NUM_LEAVES, with_transforms)
     return [mono, tri, lda, sat]

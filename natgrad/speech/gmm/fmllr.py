@@ -26,7 +26,14 @@ from natgrad.speech.gmm.linear_transform import (
 )
 from natgrad.speech.gmm.mixtures import GaussianPosteriors, GmmSet
 
-__all__ = ["Fmllr", "FmllrStatistics", "apply_affine", "estimate_fmllr", "identity_transform"]
+__all__ = [
+    "Fmllr",
+    "FmllrStatistics",
+    "apply_affine",
+    "estimate_fmllr",
+    "identity_transform",
+    "rotate_affine",
+]
 
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
@@ -127,6 +134,18 @@ def apply_affine(transform: NDArray[np.floating], features: Floats) -> Floats:
     """Return A x + b of each frame (T, D), for a transform [A b]."""
     transformed = features @ transform[:, :-1].T + transform[:, -1]
     return np.ascontiguousarray(transformed, dtype=np.float32)
+
+
+def rotate_affine(transform: Doubles, matrix: Doubles) -> Doubles:
+    """Return what gives of M x what M is of (A x + b): [M A M^-1, M b], for a matrix M (D, D).
+
+    >>> exchange = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> rotate_affine(np.array([[2.0, 0.0, 5.0], [0.0, 3.0, 7.0]]), exchange)
+    array([[3., 0., 7.],
+           [0., 2., 5.]])
+    """
+    linear = np.linalg.solve(matrix.T, (matrix @ transform[:, :-1]).T).T
+    return np.column_stack([linear, matrix @ transform[:, -1]])
 
 
 def estimate_fmllr(

@@ -38,6 +38,8 @@ Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
+ROUNDOFF = 1e-9  # of a gain per frame: where the identity is best, it may be below zero by that
+
 
 @dataclass(frozen=True, eq=False)
 class Mllt:
@@ -149,11 +151,13 @@ def estimate_mllt(statistics: MlltStatistics, gmms: GmmSet, max_sweeps: int = 40
     identity = np.eye(gmms.dim)
     matrix = maximize_by_rows(*problem, identity, max_sweeps)
     gain = gain_of_rows(*problem, identity, matrix) / num_frames
-    if not gain >= 0:
+    if not gain >= -ROUNDOFF:
         raise ValueError(
             f"the transform found for MLLT changes the log-likelihood by {gain:g} a frame, which "
             "should not fall: are the features of some dimensions constant?"
         )
+    if gain < 0:
+        return Mllt(identity, 0.0, num_frames)
     return Mllt(matrix, gain, num_frames)
 
 

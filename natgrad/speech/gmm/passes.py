@@ -6,8 +6,9 @@ to workers by name, and give the same whatever worker does them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class AlignedShare:
 
 def count_features(share: Share, alignments: Alignments, front_end: FrontEnd) -> CmvnStatistics:
     """Return the moments of all frames of aligned utterances."""
-    kept = [item for item in share.items if item.key in alignments]
+    kept = _aligned_items(share, alignments)
     first, *others = (CmvnStatistics.of(x) for _, x in share.read(front_end, None, kept))
     return sum(others, start=first)
 
@@ -166,7 +167,7 @@ def count_for_tree(
     transforms: SpeakerTransforms | None,
 ) -> TreeStatistics:
     """Return the moments of every state of every phone in every context."""
-    kept = [item for item in share.items if item.key in alignments]
+    kept = _aligned_items(share, alignments)
     return merge(
         accumulate_tree_statistics(features, alignments[item.key], states)
         for item, features in share.read(front_end, transforms, kept)
@@ -211,22 +212,37 @@ def estimate_transforms(
     The Gaussian that a frame is of is judged by the features as they are now transformed; the
     transform itself is always of the features as they come from the front end.
     """
-    result: dict[str, NDArray[np.float64]] = {}
-    for speaker, items in share.by_speaker().items():
-        transform = None if transforms is None else transforms.get(speaker)
-        kept = [item for item in items if item.key in alignments]
-        for _ in range(num_rounds if kept else 0):
-            statistics = FmllrStatistics.zeros(model.gmms.dim)
-            for item, features in share.read(model.front_end, None, kept):
-                states = alignments[item.key]
-                weights = np.where(model.states.is_silence[states], SILENCE_WEIGHT, 1.0)
-                judged = features if transform is None else apply_affine(transform, features)
-                posteriors = model.gmms.posteriors(judged, model.states.pdf[states], weights)
-                statistics.add_posteriors(features, posteriors, model.gmms)
-            transform = estimate_fmllr(statistics, start=transform).transform
-        if transform is not None:
-            result[speaker] = transform
+    before = transforms or {}
+    result = {speaker: before[speaker] for speaker in share.by_speaker() if speaker in before}
+    kept = sorted(_aligned_items(share, alignments), key=_speaker_of)
+    # Speakers are read one after the other in one go: to open the features takes time.
+    for _ in range(num_rounds):
+        frames = share.read(model.front_end, None, kept)
+        for speaker, of_speaker in groupby(frames, key=lambda frame: _speaker_of(frame[0])):
+            start = result.get(speaker)
+            statistics = _count_for_transform(of_speaker, alignments, model, start)
+            result[speaker] = estimate_fmllr(statistics, start=start).transform
     return result
+
+
+def _count_for_transform(
+    frames: Iterable[tuple[Item, NDArray[np.float32]]],
+    alignments: Alignments,
+    model: AcousticModel,
+    transform: NDArray[np.float64] | None,
+) -> FmllrStatistics:
+    statistics = FmllrStatistics.zeros(model.gmms.dim)
+    for item, features in frames:
+        states = alignments[item.key]
+        weights = np.where(model.states.is_silence[states], SILENCE_WEIGHT, 1.0)
+        judged = features if transform is None else apply_affine(transform, features)
+        posteriors = model.gmms.posteriors(judged, model.states.pdf[states], weights)
+        statistics.add_posteriors(features, posteriors, model.gmms)
+    return statistics
+
+
+def _speaker_of(item: Item) -> str:
+    return item.speaker
 
 
 def _graph_of(graphs: TrainingGraphs, item: Item) -> Graph | AlignmentFailure:
@@ -237,6 +253,19 @@ def _graph_of(graphs: TrainingGraphs, item: Item) -> Graph | AlignmentFailure:
         return AlignmentFailure(str(error))
 
 
+def _aligned_items(share: Share, alignments: Alignments) -> list[Item]:
+    """The utterances that are aligned, each of as many frames as its alignment."""
+    kept = [item for item in share.items if item.key in alignments]
+    for item in kept:
+        if len(alignments[item.key]) != item.num_frames:
+            raise ValueError(
+                f"the alignment of {item.key} has {len(alignments[item.key])} frames, its features "
+                f"in {share.features} have {item.num_frames}: were they computed again since? "
+                "Align the utterances again"
+            )
+    return kept
+
+
 def _aligned(
     share: Share,
     alignments: Alignments,
@@ -244,6 +273,6 @@ def _aligned(
     front_end: FrontEnd,
     transforms: SpeakerTransforms | None,
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
-    kept = [item for item in share.items if item.key in alignments]
+    kept = _aligned_items(share, alignments)
     for item, features in share.read(front_end, transforms, kept):
         yield states.pdf[alignments[item.key]], features

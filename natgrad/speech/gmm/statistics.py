@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from natgrad.speech.gmm.kernels import add_moments
 from natgrad.speech.gmm.mixtures import GmmSet
 
-__all__ = ["GmmStatistics", "update"]
+__all__ = ["VARIANCE_FLOOR", "GmmStatistics", "update"]
 
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
+
+VARIANCE_FLOOR = 1e-3  # a dimension that is constant must not make densities infinite
 
 
 @dataclass(eq=False)
@@ -113,7 +115,7 @@ def update(
     statistics: GmmStatistics,
     least_count: float = 10.0,
     least_weight: float = 1e-5,
-    variance_floor: float | Doubles = 1e-3,
+    variance_floor: float | Doubles = VARIANCE_FLOOR,
 ) -> GmmSet:
     """Return the mixtures that make the statistics' frames more likely (the M step).
 

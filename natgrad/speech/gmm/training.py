@@ -21,13 +21,14 @@ from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Scorer, Share, over_shares
 from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.gmm import passes as gmm_passes
+from natgrad.speech.gmm.fmllr import rotate_affine
 from natgrad.speech.gmm.lda import estimate_lda
 from natgrad.speech.gmm.mixtures import GmmSet
 from natgrad.speech.gmm.mllt import estimate_mllt, transform_means
 from natgrad.speech.gmm.passes import AlignedShare
 from natgrad.speech.gmm.questions import derive_questions
 from natgrad.speech.gmm.split import split
-from natgrad.speech.gmm.statistics import update
+from natgrad.speech.gmm.statistics import VARIANCE_FLOOR, update
 from natgrad.speech.gmm.tree import build_tree
 from natgrad.speech.gmm.tree_statistics import merge
 from natgrad.speech.hmm import ContextTree, HmmStates, MonophoneTree, Topology
@@ -103,7 +104,7 @@ class GmmTrainer:
         )
         mean = moments.total / moments.count
         variance = moments.squares / moments.count - mean**2
-        gmms = GmmSet.flat(mean, variance, tree.num_pdfs)
+        gmms = GmmSet.flat(mean, np.maximum(variance, VARIANCE_FLOOR), tree.num_pdfs)
         model = AcousticModel(front_end, tree, states, gmms)
         return self.train(Trained(model, alignments, None, failures), schedule)
 
@@ -113,8 +114,16 @@ class GmmTrainer:
         """Train a model of phones in context, from the alignments of an earlier one.
 
         Speakers' transforms, if the earlier one has them, are of this front end's features.
+
+        Raises:
+            ValueError: there are transforms, and they are of another front end's features.
         """
         states, transforms = before.model.states, before.transforms
+        if transforms is not None and not _are_same(front_end, before.model.front_end):
+            raise ValueError(
+                "the speakers' transforms are of the features of the earlier model's front end, "
+                "and another one is given: give that one, or an earlier model without transforms"
+            )
         statistics = merge(
             self._over_shares(
                 gmm_passes.count_for_tree, front_end, states, transforms, of=before.alignments
@@ -200,7 +209,9 @@ class GmmTrainer:
         gmms = update(model.gmms, statistics)
         if num_gaussians > gmms.num_gaussians:
             gmms = split(gmms, statistics.pdf_counts, num_gaussians, power)
-        model = replace(model, gmms=gmms, states=model.states.reestimated(counts))
+        states = model.states.reestimated(counts)
+        # Mixtures of unadapted features that there were before fit the new ones no more.
+        model = replace(model, gmms=gmms, states=states, unadapted=None)
         mean = statistics.log_likelihood / max(statistics.num_frames, 1.0)
         return replace(trained, model=model), mean
 
@@ -230,11 +241,19 @@ class GmmTrainer:
             ),
         )
         rotation = estimate_mllt(statistics, model.gmms).matrix
-        assert model.front_end.transform is not None, "MLLT is a part of a front end's transform"
-        transform = (rotation @ model.front_end.transform).astype(np.float32)
-        front_end = replace(model.front_end, transform=transform)
+        before = model.front_end.transform
+        transform = rotation if before is None else rotation @ before
+        front_end = replace(model.front_end, transform=transform.astype(np.float32))
         gmms = transform_means(model.gmms, rotation)
-        return replace(trained, model=replace(model, front_end=front_end, gmms=gmms))
+        rotated = replace(trained, model=replace(model, front_end=front_end, gmms=gmms))
+        if trained.transforms is None:
+            return rotated
+        # It is of adapted features, but comes before the speakers' transforms.
+        transforms = {
+            speaker: rotate_affine(transform, rotation)
+            for speaker, transform in trained.transforms.items()
+        }
+        return replace(rotated, transforms=transforms)
 
     def _with_new_transforms(self, trained: Trained) -> Trained:
         parts = self._over_shares(
@@ -281,7 +300,13 @@ class GmmTrainer:
         if of is None:
             return over_shares(self.executor, function, self.shares, *arguments, each=each)
         parts = [(share, _part(of, share)) for share in self.shares]
-        shares, each = zip(*(pair for pair in parts if pair[1]), strict=True)
+        parts = [pair for pair in parts if pair[1]]
+        if not parts:
+            raise ValueError(
+                f"none of the {len(of)} utterances that are aligned is in the shares: were other "
+                "utterances aligned than those to train on?"
+            )
+        shares, each = zip(*parts, strict=True)
         return over_shares(self.executor, function, shares, *arguments, each=each)
 
 
@@ -298,6 +323,13 @@ def _gather(aligned: Sequence[AlignedShare]) -> tuple[Alignments, dict[str, str]
             f"{key}: {why}. Do the transcripts belong to these recordings?"
         )
     return alignments, failures
+
+
+def _are_same(one: FrontEnd, other: FrontEnd) -> bool:
+    arrays, others = one.to_arrays(), other.to_arrays()
+    return arrays.keys() == others.keys() and all(
+        np.array_equal(array, others[name]) for name, array in arrays.items()
+    )
 
 
 def _part(alignments: Alignments, share: Share) -> Alignments:
