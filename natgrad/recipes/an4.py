@@ -89,7 +89,7 @@ def an4_config() -> SpeechConfig:
 
 def an4_recipe(source: str | Path) -> SpeechRecipe:
     """Return the recipe for a copy of the corpus."""
-    source = Path(source).absolute()
+    source = Path(source).resolve()  # the same corpus, by whatever way it is named
     return SpeechRecipe(
         an4_config(),
         partial(prepare_data, source=source),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from natgrad.recipes.dnn_stages import network_scorer
@@ -33,6 +34,9 @@ def decode_gmm(shop: Workshop, name: str) -> Facts:
     searches = [decoding.first, *(decoding.next if model.unadapted is not None else ())]
     graph = _graph(shop, model)
     passes = [Pass(graph, search, decoding.settings) for search in searches]
+    for system in (f"{name}-unadapted", name):  # of other settings, with other passes
+        for where in shop.decoded_sets:
+            shutil.rmtree(shop.files.decoded(system, where), ignore_errors=True)
     systems = [name] if len(passes) == 1 else [f"{name}-unadapted", name]
     found: dict[str, dict[str, RecognisedShare]] = {system: {} for system in systems}
     for where in shop.decoded_sets:

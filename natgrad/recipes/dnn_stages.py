@@ -36,6 +36,7 @@ from natgrad.speech.trained import Alignments, read_alignments, write_alignments
 __all__ = [
     "align_again",
     "build_examples",
+    "forget_network",
     "network_scorer",
     "train_network",
     "write_examples",
@@ -122,6 +123,11 @@ def train_network(
     final = train(config, on_event)
     reached = evaluate_model(str(final), {"examples": config.data.examples})
     return {"train": reached["train"], "valid": reached["valid"]}
+
+
+def forget_network(shop: Workshop, number: int = 0) -> None:
+    """Remove the run that trains the network, which else would go on, or be found complete."""
+    shutil.rmtree(shop.files.dnn(number).run, ignore_errors=True)
 
 
 def write_priors(shop: Workshop, number: int = 0) -> Facts:

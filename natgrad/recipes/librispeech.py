@@ -92,7 +92,7 @@ def librispeech_recipe(source: str | Path, dictionary: str | Path | None = None)
         source: the corpus, with lm/text.txt.xz beside the sets.
         dictionary: the CMU dictionary; by default ../cmudict/cmudict.txt, seen from the corpus.
     """
-    source = Path(source).absolute()
+    source = Path(source).resolve()  # the same corpus, by whatever way it is named
     beside = source.parent / "cmudict" / "cmudict.txt"
     dictionary = beside if dictionary is None else Path(dictionary).absolute()
     return SpeechRecipe(

@@ -79,6 +79,15 @@ class DnnConfig:
     num_realignments: int = 0
     other_speeds: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        # Their names are those of stages, utterances and files; 1 is that of what was recorded.
+        names = {f"{speed:g}" for speed in (1.0, *self.other_speeds)}
+        if len(names) <= len(self.other_speeds) or not all(s > 0 for s in self.other_speeds):
+            raise ValueError(
+                f"other_speeds are {self.other_speeds}: expected positive ones, no two the same, "
+                "and none of them 1, which is always learned from"
+            )
+
 
 @dataclass(frozen=True)
 class SpeechConfig:

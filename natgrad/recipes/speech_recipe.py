@@ -15,6 +15,7 @@ from typing import Any
 from natgrad.recipes.decode_stages import decode_dnn, decode_gmm
 from natgrad.recipes.dnn_stages import (
     align_again,
+    forget_network,
     train_network,
     write_examples,
     write_priors,
@@ -27,7 +28,7 @@ from natgrad.recipes.speech_table import write_table
 from natgrad.recipes.speeds import align_at_speed
 from natgrad.recipes.train_config import EngineConfig
 from natgrad.recipes.workshop import Progress, Workshop
-from natgrad.run.stages import Facts, Stage, run_stages
+from natgrad.run.stages import Facts, Stage, StageError, run_stages, settings_done_with
 
 __all__ = ["Prepare", "SpeechRecipe"]
 
@@ -46,7 +47,7 @@ class SpeechRecipe:
         config: all choices.
         prepare_data: writes the data directories "train" and those that the configuration names.
         prepare_language: writes the lexicon and the language model.
-        settings: what these two depend on, as JSON takes it: where the corpus is, for one.
+        settings: what these two depend on, as JSON takes it; "source" is where the corpus is.
     """
 
     config: SpeechConfig
@@ -66,6 +67,9 @@ class SpeechRecipe:
     ) -> dict[str, Facts]:
         """Do all stages that are not done in a directory; see `run_stages`.
 
+        A directory of another corpus is refused, unless the first stage is asked for by name: a
+        slip in a command must not undo the work of hours.
+
         Args:
             root: the directory of everything.
             engine: where utterances and jobs are worked on.
@@ -74,6 +78,8 @@ class SpeechRecipe:
             on_event: called with the events of stages.
             follow_training: called with the events of the network's training.
         """
+        if first != "data":
+            self._refuse_other_corpus(Path(root))
         shop = Workshop(self.config, SpeechFiles(Path(root).absolute()), engine, progress)
         try:
             stages = self.stages(shop, follow_training)
@@ -81,24 +87,41 @@ class SpeechRecipe:
         finally:
             shop.close()
 
+    def _refuse_other_corpus(self, root: Path) -> None:
+        done_with = settings_done_with(root, "data")
+        before, now = (None if s is None else s.get("source") for s in (done_with, self.settings))
+        if done_with is not None and before != now:
+            raise StageError(
+                f"what is in {root} was made of {before or 'no corpus, but synthesised'}, and this "
+                f"would be made of {now or 'none'}: give another directory for what is made; or, "
+                "to do all of it again, begin with the stage data (--from data)"
+            )
+
     def stages(self, shop: Workshop, follow_training: OnEvent | None = None) -> list[Stage]:
         """Return the stages, in order."""
         config = self.config
+        sets: dict[str, Any] = {"sets": sorted(shop.sets)}
+        weighed: dict[str, Any] = {"tune": config.tune, "report": config.report}
         return [
             Stage("data", partial(self.prepare_data, shop), self.settings),
             Stage("language", partial(self.prepare_language, shop), self.settings),
-            Stage("features", partial(extract_features, shop), asdict(config.mfcc)),
+            Stage("features", partial(extract_features, shop), asdict(config.mfcc), sets),
             Stage("mono", partial(train_mono, shop), _mono_settings(config)),
             Stage("tri", partial(train_tri, shop), asdict(config.triphone)),
             Stage("lda", partial(train_lda, shop), _lda_settings(config)),
             Stage("sat", partial(train_sat, shop), asdict(config.sat)),
             *(
-                Stage(f"decode-{name}", partial(decode_gmm, shop, name), asdict(config.decoding))
+                Stage(
+                    f"decode-{name}",
+                    partial(decode_gmm, shop, name),
+                    asdict(config.decoding),
+                    weighed,
+                )
                 for name in config.decoded
             ),
             *self._network_stages(shop, follow_training),
-            Stage("decode-dnn", partial(decode_dnn, shop), _dnn_decoding_settings(config)),
-            Stage("table", partial(write_table, shop)),
+            Stage("decode-dnn", partial(decode_dnn, shop), _dnn_decoding_settings(config), weighed),
+            Stage("table", partial(write_table, shop), {"decoded": config.decoded}),
         ]
 
     def _network_stages(self, shop: Workshop, follow_training: OnEvent | None) -> list[Stage]:
@@ -113,7 +136,12 @@ class SpeechRecipe:
                 stages.append(Stage(f"{name}-align", partial(align_again, shop, number)))
             stages += [
                 Stage(f"{name}-examples", partial(write_examples, shop, number), examples),
-                Stage(name, partial(train_network, shop, number, follow_training), training),
+                Stage(
+                    name,
+                    partial(train_network, shop, number, follow_training),
+                    training,
+                    forget=partial(forget_network, shop, number),
+                ),
                 Stage(f"{name}-priors", partial(write_priors, shop, number)),
             ]
         return stages

@@ -18,7 +18,7 @@ from natgrad.atomic import write_atomically
 from natgrad.run.events import EventLog
 from natgrad.run.lock import hold
 
-__all__ = ["Facts", "Stage", "StageError", "run_stages"]
+__all__ = ["Facts", "Stage", "StageError", "run_stages", "settings_done_with"]
 
 Facts = dict[str, Any]
 
@@ -37,11 +37,17 @@ class Stage:
             those of a run that was killed.
         settings: what the result depends on, beside the stages before: if they differ from those
             that it was done with, it is done again, and all that follow.
+        added: further settings, which markers of older versions do not have: there they are taken
+            to be these.
+        forget: for a stage that goes on with its leftovers: removes them when it is asked for
+            again by name, so that it begins at its beginning.
     """
 
     name: str
     run: Callable[[], Facts | None]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    added: Mapping[str, Any] = field(default_factory=dict)
+    forget: Callable[[], None] | None = None
 
 
 def run_stages(
@@ -88,8 +94,12 @@ def run_stages(
                     "or without --from"
                 )
             num_done = begin
-        for marker in markers[num_done:]:
-            marker.unlink(missing_ok=True)
+        if num_done < len(stages):
+            _undo_all_but(directory / "stages", markers[:num_done])
+        if first is not None:
+            for stage in stages[begin:end]:
+                if stage.forget is not None:
+                    stage.forget()
         for number in range(num_done, end):
             emit = _emitter(log, on_event)
             emit("stage", name=stages[number].name, number=number + 1, num_stages=len(stages))
@@ -112,18 +122,38 @@ def _range(stages: Sequence[Stage], first: str | None, last: str | None) -> tupl
     return begin, end
 
 
+def _undo_all_but(place: Path, done: Sequence[Path]) -> None:
+    """Remove all other markers, also those of stages that are not among the stages now.
+
+    When these are asked for again, what they were made of may be another.
+    """
+    for marker in set(place.glob("*.json")).difference(done):
+        marker.unlink(missing_ok=True)
+
+
 def _count_done(stages: Sequence[Stage], markers: Sequence[Path]) -> int:
     for number, (stage, marker) in enumerate(zip(stages, markers, strict=True)):
-        if not marker.exists() or _read(marker)["settings"] != _as_json(stage.settings):
+        if not marker.exists():
+            return number
+        done_with = {**_as_json(stage.added), **_read(marker)["settings"]}
+        if done_with != _as_json({**stage.settings, **stage.added}):
             return number
     return len(stages)
+
+
+def settings_done_with(directory: str | Path, name: str) -> dict[str, Any] | None:
+    """Return the settings that a stage was done with in a directory; None if it is not done."""
+    marker = Path(directory) / "stages" / f"{name}.json"
+    settings: dict[str, Any] | None = _read(marker)["settings"] if marker.exists() else None
+    return settings
 
 
 def _do(stage: Stage, marker: Path, emit: Callable[..., None]) -> None:
     began = time.monotonic()
     facts = stage.run() or {}
     seconds = round(time.monotonic() - began, 3)
-    content = {"settings": stage.settings, "facts": facts, "seconds": seconds}
+    settings = {**stage.settings, **stage.added}
+    content = {"settings": settings, "facts": facts, "seconds": seconds}
     write_atomically(marker, [json.dumps(content, indent=1).encode()])
     emit("stage_done", name=stage.name, seconds=seconds, facts=facts)
 
@@ -145,10 +175,18 @@ def _as_json(settings: Mapping[str, Any]) -> Any:
 
 def _read(marker: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(marker.read_bytes())
+        content = json.loads(marker.read_bytes())
     except ValueError as error:
-        raise StageError(
-            f"{marker} is not what a stage writes when it is done ({error}): remove it, and the "
-            "stage will be done again"
-        ) from error
-    return content
+        raise StageError(_damaged(marker, str(error))) from error
+    is_object = isinstance(content, dict)
+    if not is_object or not all(isinstance(content.get(k), dict) for k in ("settings", "facts")):
+        raise StageError(_damaged(marker, 'it has no "settings" and "facts"'))
+    whole: dict[str, Any] = content
+    return whole
+
+
+def _damaged(marker: Path, found: str) -> str:
+    return (
+        f"{marker} is not what a stage writes when it is done ({found}): remove it, and the "
+        "stage will be done again"
+    )

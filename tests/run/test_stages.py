@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,36 @@ def test_leftovers_are_removed_where_stages_write_and_nowhere_else(tmp_path: Pat
     assert [file.exists() for file in files] == [False, False, False, True, True]
 
 
-def test_a_damaged_marker_names_itself(tmp_path: Path) -> None:
+def test_a_stage_that_was_left_out_while_those_before_it_changed_is_done_again(
+    tmp_path: Path,
+) -> None:
+    run_stages(tmp_path, Recorder(a=1).stages())
+    without_b = [stage for stage in Recorder(a=2).stages() if stage.name != "b"]
+    run_stages(tmp_path, without_b)
+    recorder = Recorder(a=2)
+    run_stages(tmp_path, recorder.stages())
+    assert recorder.done == ["b", "c"]
+
+
+def test_leftovers_are_forgotten_when_a_stage_is_asked_for_again_and_only_then(
+    tmp_path: Path,
+) -> None:
+    forgotten: list[str] = []
+    recorder = Recorder()
+    stages = [replace(s, forget=partial(forgotten.append, s.name)) for s in recorder.stages()]
+    recorder.fail = "c"
+    with pytest.raises(RuntimeError, match="no"):
+        run_stages(tmp_path, stages)
+    recorder.fail = None
+    run_stages(tmp_path, stages)
+    assert forgotten == []
+    run_stages(tmp_path, stages, first="b", last="b")
+    assert forgotten == ["b"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"settings": {}}', "\N{SNOWMAN}"])
+def test_a_damaged_marker_names_itself(tmp_path: Path, content: str) -> None:
     run_stages(tmp_path, Recorder().stages())
-    (tmp_path / "stages" / "b.json").write_text("{")
+    (tmp_path / "stages" / "b.json").write_text(content)
     with pytest.raises(StageError, match=r"b\.json is not what a stage writes"):
         run_stages(tmp_path, Recorder().stages())
