@@ -8,7 +8,7 @@ from natgrad.speech.lexicon.files import read_lexicon
 from natgrad.speech.lm.arpa import write_arpa
 from natgrad.speech.lm.kneser_ney import SMALL_TEXT_DISCOUNTS, estimate
 from natgrad.speech.lm.ngram import UNKNOWN, NgramModel
-from natgrad.speech.lm.numbered_text import number_text
+from natgrad.speech.lm.numbered_text import NumberedText, number_text
 from natgrad.speech.lm.perplexity import perplexity
 from natgrad.speech.lm.pruning import prune
 
@@ -40,7 +40,7 @@ def write_language_model(
 
     Args:
         text: a file of one sentence a line, perhaps .gz or .xz.
-        out: the model, perhaps .gz.
+        out: the model, perhaps .gz or .xz.
         order: the number of words of the longest n-grams.
         vocabulary: how many of the text's most frequent words are in it; by default all.
         prune_to: keep at most so many n-grams; if it is below 1, drop those whose loss raises the
@@ -51,9 +51,11 @@ def write_language_model(
         small_text_discounts: use fixed discounts, as for a text too small to estimate them.
     """
     sentences = number_text(Path(text))
+    # Read now, so that a mistyped name is not found out only after the estimation.
+    judged = None if held_out is None else number_text(Path(held_out))
     among = None if words_in is None else read_lexicon(words_in).words
     words = sentences.most_frequent(vocabulary, among)
-    if not words:
+    if not words and among is not None:
         raise ValueError(f"no word of {text} is in the lexicon {words_in}: are both in one case?")
     model = estimate(
         sentences,
@@ -68,12 +70,12 @@ def write_language_model(
         model = prune(model, num_ngrams=int(prune_to), text=sentences)
     write_arpa(model, out)
     told = f"{out}: {len(words)} words, {model.num_ngrams} n-grams up to order {order}"
-    return told if held_out is None else f"{told}\n{_judge(model, held_out)}"
+    return told if judged is None else f"{told}\n{held_out}: {_judge(model, judged)}"
 
 
-def _judge(model: NgramModel, held_out: str | Path) -> str:
-    found = perplexity(model, Path(held_out))
+def _judge(model: NgramModel, text: NumberedText) -> str:
+    found = perplexity(model, text)
     return (
-        f"{held_out}: perplexity {found.value:.4g}, {found.num_unknown} of {found.num_words} words "
+        f"perplexity {found.value:.4g}, {found.num_unknown} of {found.num_words} words "
         f"({100 * found.unknown_rate:.2f} %) unknown"
     )

@@ -90,11 +90,11 @@ def test_model_of_more_lines_than_a_chunk_is_read_again(
         ("ngram 2=3", "ngram 2=4", r"lines 13 to 17: 3 2-grams; expected the 4"),
         ("-0.5 YES -0.25\n", "", r"3 1-grams; expected the 4"),
         ("\\2-grams:", "\\3-grams:", r"line 13: .*expected the line \\2-grams:"),
-        ("\\end\\\n", "", r"ends after 18 lines without the line \\end\\"),
+        ("\\end\\\n", "", r"ends after 17 lines without the line \\end\\"),
         ("-0.1 <s> NO\n\\end\\", "-0.1 <s", r"found 2"),
         ("-0.1 <s> NO", "-0.1 <s> NO -0.3", "line 17: .*found 4"),
         ("-0.5\tNO", "-0.5x NO", "line 10: .*'-0.5x' is not a finite number"),
-        ("-0.5\tNO", "nan NO", "line 10: .*'nan' is not a finite number"),
+        ("-0.5\tNO", "nan NO", "line 10: .*'nan' is not a finite number; write -99"),
         ("<s> -0.125", "<s> -inf", "line 9: .*'-inf' is not a finite number"),
         ("-0.2 YES </s>", "0.2 YES </s>", "line 15: .*the log-probability is above 0"),
         ("-0.1 <s> NO", "-0.1 <s> NONE", "line 17: .*'NONE' is not one of the 1-grams"),
@@ -132,18 +132,43 @@ def cut(data: bytes) -> bytes:
     return gzip.compress(data)[:-12]
 
 
+def scratch(data: bytes) -> bytes:
+    packed = gzip.compress(data)
+    return packed[:10] + b"\xff" + packed[11:]  # no such kind of block
+
+
 def spoil(data: bytes) -> bytes:
     return data.replace(b"YES", b"Y\xffS")
 
 
-@pytest.mark.parametrize(("suffix", "damage"), [(".gz", cut), (".arpa", spoil), (".xz", bytes)])
+@pytest.mark.parametrize(
+    ("suffix", "damage", "message"),
+    [
+        (".gz", cut, "model.gz: .*expected a whole .gz file"),
+        (".gz", scratch, "model.gz: .*expected a whole .gz file"),
+        (".gz", bytes, "model.gz: .*expected a whole .gz file"),
+        (".xz", bytes, "model.xz: .*expected a whole .xz file"),
+        (".arpa", spoil, "model.arpa, line 8: the byte 0xff; expected UTF-8 text"),
+    ],
+)
 def test_file_that_cannot_be_decoded_is_refused_by_name(
-    tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
+    tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     path = (tmp_path / "model").with_suffix(suffix)
     path.write_bytes(damage(GOOD.encode()))
-    with pytest.raises(ArpaError, match=f"model{suffix}: .*expected UTF-8 text"):
+    with pytest.raises(ArpaError, match=message):
         read_arpa(path)
+
+
+def test_byte_order_mark_and_line_ends_of_any_system_change_nothing(tmp_path: Path) -> None:
+    text = GOOD[GOOD.index("\\data\\\nngram") :]
+    expected = read_arpa(write(tmp_path, text))
+    for end in ("\n", "\r\n", "\r"):
+        path = tmp_path / "other.arpa"
+        path.write_bytes(("\ufeff" + text.replace("\n", end)).encode())
+        found = read_arpa(path)
+        assert found.vocabulary == expected.vocabulary
+        np.testing.assert_array_equal(found.orders[1].log_prob, expected.orders[1].log_prob)
 
 
 @pytest.mark.skipif(not AN4.exists(), reason="needs ../shared/data/an4")

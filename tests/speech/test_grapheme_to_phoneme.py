@@ -97,6 +97,21 @@ def test_words_that_cannot_be_said_are_refused_by_name(word: str) -> None:
     assert repr(word) in str(refusal.value)
 
 
+def test_a_letter_that_cannot_be_seen_is_shown_in_the_refusal() -> None:
+    with pytest.raises(SpellingError, match=r"'A B' has ' ' B, not a letter"):
+        train_g2p(toy_lexicon()).pronounce("A B")
+
+
+def test_fewer_than_one_pronunciation_or_word_is_refused() -> None:
+    lexicon = toy_lexicon()
+    model = train_g2p(lexicon)
+    for n in (0, -1):
+        with pytest.raises(ValueError, match=f"{n} pronunciations of 'CAT' .* at least 1"):
+            model.pronounce("CAT", n)
+    with pytest.raises(ValueError, match="no words to measure the model with"):
+        word_accuracy(model, lexicon, [])
+
+
 def test_only_words_of_letters_and_apostrophes_are_spelled_out() -> None:
     assert all(is_spelled_out(word) for word in ("DON'T", "CAFÉ"))
     assert not any(is_spelled_out(word) for word in ("", "'", "A.", "A42", "AD-HOC", "AIR_FORCE"))

@@ -121,6 +121,17 @@ def literal_discounts(counts: dict[Ngram, int]) -> list[float]:
     return [0.0, 1 - 2 * y * n[2] / n[1], 2 - 3 * y * n[3] / n[2], 3 - 4 * y * n[4] / n[3]]
 
 
+def test_begin_of_sentence_is_not_counted_among_the_predicted_words() -> None:
+    text = ["A B B C C C D D D D"]
+    times = {"A": 1, "B": 2, "C": 3, "D": 4, "</s>": 1}
+    discounts = literal_discounts({(word,): count for word, count in times.items()})
+    left_over = sum(discounts[min(count, 3)] for count in times.values())
+    model = estimate(text, order=1, unknown=None)
+    for word, count in times.items():
+        expected = (count - discounts[min(count, 3)] + left_over / len(times)) / 11
+        assert math.exp(log_probability(model, [], word)) == pytest.approx(expected, rel=1e-5)
+
+
 def test_discounts_come_from_the_counts_of_counts() -> None:
     text = random_text(500)
     words = {word for sentence in text for word in sentence.split()}
@@ -172,6 +183,30 @@ def test_order_without_words_is_refused() -> None:
 def test_empty_vocabulary_is_refused(vocabulary: int | list[str]) -> None:
     with pytest.raises(ValueError, match="the vocabulary is empty"):
         estimate(["A"], vocabulary)
+
+
+@pytest.mark.parametrize("word", ["B\n", "A B", "", "<eps>"])
+def test_what_is_no_word_is_refused_in_a_vocabulary(word: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a word of the vocabulary; expected words with"):
+        estimate(["A B"], ["A", word], discounts=SMALL_TEXT_DISCOUNTS)
+
+
+def test_one_string_is_no_vocabulary() -> None:
+    with pytest.raises(TypeError, match=r"vocabulary is one string, 'words\.txt'; give a list"):
+        estimate(["A B"], "words.txt", discounts=SMALL_TEXT_DISCOUNTS)
+
+
+def test_fewer_than_no_words_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_words is -1; expected at least 0"):
+        estimate(["A B"], -1, discounts=SMALL_TEXT_DISCOUNTS)
+
+
+@pytest.mark.parametrize("discounts", [(1.1, 1, 1), (1, 2.1, 1), (1, 1, 3.1), (-0.1, 1, math.nan)])
+def test_discounts_of_more_than_there_is_are_refused(
+    discounts: tuple[float, float, float],
+) -> None:
+    with pytest.raises(ValueError, match="expected them in 0 to 1, 0 to 2, and 0 to 3"):
+        estimate(["A B"], discounts=discounts)
 
 
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/librispeech/lm")

@@ -46,6 +46,9 @@ def test_a_word_that_is_said_as_silence_adds_no_sound_of_speech() -> None:
         ([Pronunciation("<s>", ("Y",))], "<s> cannot be a word"),
         ([Pronunciation("#0", ("Y",))], "#0 cannot be a word"),
         ([Pronunciation("YES", ("#1",))], "#1 cannot be a sound"),
+        ([Pronunciation("##", ("Y",))], "## cannot be a word, as it begins a comment"),
+        ([Pronunciation(";;YES", ("Y",))], ";;YES cannot be a word, as it begins a comment"),
+        ([Pronunciation("YES(2)", ("Y",))], "YES(2) cannot be a word: in files, that is"),
         ([Pronunciation("YES", ("0.5",))], "0.5 cannot be a sound"),
     ],
 )
@@ -59,6 +62,11 @@ def test_what_is_no_lexicon_is_refused_by_name(ways: list[Pronunciation], messag
 def test_silence_must_be_neither_certain_nor_impossible(probability: float) -> None:
     with pytest.raises(LexiconError, match="silence_probability"):
         Lexicon([YES], silence_probability=probability)
+
+
+def test_silence_needs_the_name_of_a_sound() -> None:
+    with pytest.raises(LexiconError, match="#0 cannot be a sound"):
+        Lexicon([YES], silence="#0")
 
 
 def test_an_unknown_word_needs_one_sound() -> None:

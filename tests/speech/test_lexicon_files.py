@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +49,19 @@ def test_what_is_written_reads_back_the_same(
     assert read_lexicon(path) == Lexicon(pronunciations)
 
 
+def test_probabilities_of_numpy_are_written_as_numbers(tmp_path: Path) -> None:
+    ways = [Pronunciation("A", ("AH",)), Pronunciation("A", ("EY",), np.float64(0.25))]
+    write_lexicon(tmp_path / "lexicon.txt", Lexicon(ways))
+    assert (tmp_path / "lexicon.txt").read_text() == "A 1.0 AH\nA 0.25 EY\n"
+
+
+def test_lines_may_end_as_on_any_system_and_be_comments(tmp_path: Path) -> None:
+    expected = read_lexicon(written(tmp_path, "A AH\nYES Y EH S\n"))
+    assert read_lexicon(written(tmp_path, "A AH\rYES Y EH S\r")) == expected
+    text = ";; of two\r\n;;; words\r\nA AH\r\n;; more\r\nYES Y EH S"
+    assert read_lexicon(written(tmp_path, "\ufeff" + text)) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -60,6 +74,9 @@ def test_what_is_written_reads_back_the_same(
         ("YES Y EH S\nNO 0.5 N OW\n", 2, "0.5 cannot be a sound"),
         ("YES 1.0 Y EH S\nNO 1.5 N OW\n", 2, "NO N OW has probability 1.5"),
         ("YES Y EH S\n<s> N OW\n", 2, "<s> cannot be a word"),
+        ("YES Y EH S\n# N OW\n", 2, "# cannot be a word, as it begins a comment"),
+        ("YES Y EH S\nNO N OW # from N OW\n", 2, "# cannot be a sound, as it begins a comment"),
+        ("YES Y EH S\nNO(2)(3) N OW\n", 2, "NO(2) cannot be a word: in files, that is"),
         (b"YES Y EH S\nN\xff N OW\n", 2, "is not in UTF-8"),
     ],
 )
@@ -74,8 +91,13 @@ def test_what_is_wrong_in_a_file_is_named_with_its_line(
 
 
 def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(LexiconError, match=r"there is no lexicon .*nowhere"):
+    with pytest.raises(
+        LexiconError, match=r"there is no lexicon .*nowhere: no such file; expected"
+    ):
         read_lexicon(tmp_path / "nowhere")
+    for read in (read_lexicon, read_cmudict):
+        with pytest.raises(LexiconError, match=r"no lexicon .*: it is a directory; expected"):
+            read(tmp_path)
     with pytest.raises(LexiconError, match=r"lexicon.txt has no words"):
         read_lexicon(written(tmp_path, "\n \n"))
     with pytest.raises(LexiconError, match=r"lexicon.txt has no words"):
@@ -89,6 +111,13 @@ def test_both_forms_of_the_cmu_dictionary_read_the_same(tmp_path: Path) -> None:
     own = read_cmudict(written(tmp_path, ";;; # v0.7\nA  AH0\nA(1)  EY1\nWINDS  W IH1 N D Z\n"))
     assert nltk == own
     assert nltk.of("WINDS")[0].sounds == ("W", "IH", "N", "D", "Z")
+
+
+def test_comments_of_the_newer_cmu_dictionary_are_no_sounds(tmp_path: Path) -> None:
+    text = "aalborg AO1 L B # place, danish\naalborg(2) AA1 L B #danish\n#hash HH AE1 SH\n"
+    lexicon = read_cmudict(written(tmp_path, text))
+    assert [way.sounds for way in lexicon.of("aalborg")] == [("AA", "L", "B"), ("AO", "L", "B")]
+    assert lexicon.of("#hash") == [Pronunciation("#hash", ("HH", "AE", "SH"))]
 
 
 def test_pronunciations_that_differ_by_stress_alone_are_one_without_it(tmp_path: Path) -> None:

@@ -54,8 +54,32 @@ def test_files_compressed_or_not_are_the_same_text(tmp_path: Path) -> None:
 def test_truncated_text_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "cut.txt.xz"
     path.write_bytes(lzma.compress(b"A B C\n" * 1000)[:-20])
-    with pytest.raises(ValueError, match=r"cut.txt.xz: .*expected UTF-8 text"):
+    with pytest.raises(ValueError, match=r"cut.txt.xz: .*expected a whole .xz file"):
         number_text(path)
+
+
+def test_damaged_text_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "text.gz"
+    packed = gzip.compress(b"A B C\n" * 1000)
+    path.write_bytes(packed[:10] + b"\xff" + packed[11:])  # no such kind of block
+    with pytest.raises(ValueError, match=r"text.gz: .*expected a whole .gz file"):
+        number_text(path)
+
+
+@pytest.mark.parametrize("line", [2, 30_000])
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path, line: int) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("É A\n".encode() * (line - 1) + b"CAF\xc9\n")
+    with pytest.raises(ValueError, match=f"text, line {line}: the byte 0xc9; expected UTF-8"):
+        number_text(path)
+
+
+def test_byte_order_mark_and_line_ends_are_no_part_of_words(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    for end in ("\n", "\r\n", "\r"):
+        path.write_bytes(("\ufeff" + end.join(["A B", "A"])).encode())
+        assert list(number_text(path).words) == ["<s>", "</s>", "A", "B"]
+        assert number_text(path).num_sentences == 2
 
 
 def test_text_without_words_is_refused() -> None:

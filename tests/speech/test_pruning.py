@@ -143,6 +143,8 @@ def test_model_small_enough_stays_as_it_is() -> None:
         ({}, "either num_ngrams or threshold"),
         ({"num_ngrams": 100, "threshold": 0.1}, "either num_ngrams or threshold"),
         ({"num_ngrams": 5}, "num_ngrams is 5, but the vocabulary alone has 9"),
+        ({"threshold": math.nan}, "threshold is nan; expected a share"),
+        ({"threshold": -2.0}, "threshold is -2.0; expected a share"),
     ],
 )
 def test_wishes_that_contradict_are_refused(options: dict[str, int], message: str) -> None:

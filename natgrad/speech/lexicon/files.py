@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from natgrad.atomic import write_atomically
 from natgrad.speech.lexicon.lexicon import (
+    COMMENT,
     NUMBER,
+    VARIANT,
     Lexicon,
     LexiconError,
     Pronunciation,
@@ -18,9 +19,7 @@ from natgrad.speech.lexicon.lexicon import (
 
 __all__ = ["read_cmudict", "read_lexicon", "write_lexicon"]
 
-VARIANT = re.compile(r"(.+)\((\d+)\)")  # WORD(2), as Sphinx writes further pronunciations
 STRESSES = "012"
-CMUDICT_COMMENT = ";;;"
 
 
 def read_lexicon(
@@ -35,7 +34,7 @@ def read_lexicon(
 
     A line is a word and its sounds (lexicon.txt); or a word, a probability and its sounds
     (lexiconp.txt). Further pronunciations have a line of their own, with the word as it is or as
-    WORD(2). Lines without text mean nothing.
+    WORD(2). Lines without text, or that begin with ;; (comments), mean nothing.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "an.dic"
@@ -86,7 +85,7 @@ def write_lexicon(path: str | Path, lexicon: Lexicon) -> None:
     """
     has_probabilities = any(way.probability != 1.0 for way in lexicon.pronunciations)
     lines = [
-        " ".join([way.word, *([repr(way.probability)] if has_probabilities else []), *way.sounds])
+        " ".join([way.word, *([str(float(way.probability))] * has_probabilities), *way.sounds])
         for way in lexicon.pronunciations
     ]
     write_atomically(Path(path), ["".join(line + "\n" for line in lines).encode()])
@@ -94,6 +93,8 @@ def write_lexicon(path: str | Path, lexicon: Lexicon) -> None:
 
 def read_cmudict(path: str | Path, stress: bool = False) -> Lexicon:
     """Read the CMU Pronouncing Dictionary, in its own form or that of nltk (WORD 2 SOUNDS).
+
+    What comes after # is a comment, as in its newer versions; and so are lines that begin with ;;.
 
     Args:
         path: of the file.
@@ -106,8 +107,8 @@ def read_cmudict(path: str | Path, stress: bool = False) -> Lexicon:
     path = Path(path)
     ways: dict[Pronunciation, None] = {}
     for number, fields in _split_lines(path):
-        if fields[0].startswith(CMUDICT_COMMENT):
-            continue
+        comment = next((n for n, field in enumerate(fields) if n and field[0] == "#"), None)
+        fields = fields[:comment]
         if len(fields) > 1 and fields[1].isdecimal():
             word, sounds = fields[0], fields[2:]
         else:
@@ -124,11 +125,15 @@ def read_cmudict(path: str | Path, stress: bool = False) -> Lexicon:
 
 
 def _split_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The numbers (from 1) and fields of a file's lines that have any."""
+    """The numbers (from 1) and fields of a file's lines that have any and are no comments."""
     try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    except FileNotFoundError as error:
-        raise LexiconError(f"there is no lexicon {path}") from error
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        found = "it is a directory" if path.is_dir() else "no such file"
+        raise LexiconError(
+            f"there is no lexicon {path}: {found}; expected a text file of a word and its sounds "
+            "per line: give its path"
+        ) from error
     for number, line in enumerate(lines, start=1):
         try:
             fields = line.decode().split()
@@ -136,7 +141,7 @@ def _split_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise LexiconError(
                 f"{path}, line {number}: {line[:40]!r} is not in UTF-8; convert the file to it"
             ) from error
-        if fields:
+        if fields and not fields[0].startswith(COMMENT):
             yield number, fields
 
 

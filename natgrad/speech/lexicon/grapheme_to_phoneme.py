@@ -88,10 +88,13 @@ class GraphemeToPhoneme:
         Raises:
             SpellingError: a letter is in no word of the dictionary, or none of the letters sounds.
         """
+        if n < 1:
+            raise ValueError(f"{n} pronunciations of {word!r} are asked for; expected at least 1")
         if unknown := sorted(set(word) - set(self._by_letter)):
             raise SpellingError(
-                f"{word!r} has {' '.join(unknown)}, not a letter of the dictionary that the model "
-                "was trained on: spell it otherwise, or write its pronunciation into the lexicon"
+                f"{word!r} has {' '.join(map(_show, unknown))}, not a letter of the dictionary "
+                "that the model was trained on: spell it otherwise, or write its pronunciation "
+                "into the lexicon"
             )
         options = [self._by_letter[letter] for letter in reversed(word)]
         first = np.cumsum([0, *(len(option) for option in options)]).astype(np.int32)
@@ -117,6 +120,10 @@ class GraphemeToPhoneme:
             "stress": self.stress,
         }
         write_model(path, tensors, description)
+
+
+def _show(letter: str) -> str:
+    return letter if letter.isprintable() and letter != " " else repr(letter)
 
 
 def read_g2p(path: str | Path) -> GraphemeToPhoneme:
@@ -180,6 +187,8 @@ def is_spelled_out(word: str) -> bool:
 
 def word_accuracy(model: GraphemeToPhoneme, lexicon: Lexicon, words: Sequence[str]) -> float:
     """Return the share of words whose best pronunciation is one that the lexicon has."""
+    if not words:
+        raise ValueError("there are no words to measure the model with; expected some")
     right = sum(
         model.pronounce(word)[0][0] in {way.sounds for way in lexicon.of(word)} for word in words
     )

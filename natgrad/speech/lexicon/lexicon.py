@@ -21,6 +21,8 @@ __all__ = [
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 DISAMBIGUATION = re.compile(r"#\d+")  # graphs keep these names for themselves
 SENTENCE_EDGES = ("<s>", "</s>")  # and language models these
+VARIANT = re.compile(r"(.+)\((\d+)\)")  # WORD(2), as Sphinx writes further pronunciations
+COMMENT = ";;"  # begins a line of a lexicon's file that means nothing
 
 
 class LexiconError(ValueError):
@@ -63,7 +65,8 @@ class Lexicon:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pronunciations", tuple(sorted(self.pronunciations)))
-        for names, what in ((self.words, "word"), (self._all_sounds, "sound")):
+        sounds = (*self._all_sounds, self.silence)
+        for names, what in ((self._by_word, "word"), (sounds, "sound")):
             for name in names:
                 if complaint := complain_about_name(name, what):
                     raise LexiconError(complaint)
@@ -100,13 +103,9 @@ class Lexicon:
     def _all_sounds(self) -> tuple[str, ...]:
         return tuple(sorted({sound for way in self.pronunciations for sound in way.sounds}))
 
-    @property
+    @cached_property
     def words(self) -> frozenset[str]:
         """All words."""
-        return self._words
-
-    @cached_property
-    def _words(self) -> frozenset[str]:
         return frozenset(self._by_word)
 
     @property
@@ -211,6 +210,16 @@ def complain_about_name(name: str, what: str) -> str | None:
     if name == EPSILON or DISAMBIGUATION.fullmatch(name) or name in SENTENCE_EDGES:
         return (
             f"{name} cannot be a {what}: graphs and language models keep that name for another use"
+        )
+    if not name.strip("#") or name.startswith(COMMENT):
+        return (
+            f"{name} cannot be a {what}, as it begins a comment in other files: take the comment "
+            f"out, or give it a line of its own that begins with {COMMENT}"
+        )
+    if what == "word" and (variant := VARIANT.fullmatch(name)):
+        return (
+            f"{name} cannot be a word: in files, that is a further pronunciation of {variant[1]}; "
+            "name it so"
         )
     if what == "sound" and NUMBER.fullmatch(name):
         return (

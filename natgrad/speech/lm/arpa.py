@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import re
 import zlib
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from natgrad.atomic import write_atomically
 from natgrad.speech.lm.ngram import BEGIN, END, LN10, Ints, NgramModel, NgramTable
+from natgrad.speech.lm.numbered_text import read_lines
 from natgrad.speech.symbols import EPSILON, Symbols
 
 __all__ = ["ArpaError", "read_arpa", "write_arpa"]
@@ -22,7 +22,6 @@ __all__ = ["ArpaError", "read_arpa", "write_arpa"]
 COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)")
 LINES_PER_CHUNK = 50_000
 GZIP_FORMAT = 31  # zlib's window bits for a .gz file
-UNREADABLE = (UnicodeDecodeError, EOFError, gzip.BadGzipFile, lzma.LZMAError)
 
 
 class ArpaError(ValueError):
@@ -41,9 +40,9 @@ def read_arpa(path: Path | str) -> NgramModel:
     """
     path = Path(path)
     try:
-        lines = _Lines(path, _read_text(path).split("\n"))
-    except UNREADABLE as error:
-        raise ArpaError(f"{path}: {error}; expected UTF-8 text, .gz and .xz whole") from error
+        lines = _Lines(path, list(read_lines(path)))
+    except ValueError as error:
+        raise ArpaError(*error.args) from error
     counts = lines.read_counts()
     sections = [
         lines.read_section(order, count, is_last=order == len(counts))
@@ -64,15 +63,6 @@ def read_arpa(path: Path | str) -> NgramModel:
                 )
         tables.append(table)
     return NgramModel(vocabulary, tuple(tables))
-
-
-def _read_text(path: Path) -> str:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        data = gzip.decompress(data)
-    elif path.suffix == ".xz":
-        data = lzma.decompress(data)
-    return data.decode()
 
 
 @dataclass(frozen=True)
@@ -172,7 +162,9 @@ class _Lines:
             values = np.array([float(text) if _is_number(text) else np.nan for text in texts])
         if not np.isfinite(values).all():
             bad = int(np.isfinite(values).argmin())
-            raise self.error(where[bad], f"{texts[bad]!r} is not a finite number")
+            raise self.error(
+                where[bad], f"{texts[bad]!r} is not a finite number; write -99 for one of zero"
+            )
         return values
 
     def _number(self, words: list[str], where: Sequence[int]) -> None:

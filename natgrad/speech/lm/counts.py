@@ -52,9 +52,8 @@ def count_ngrams(text: NumberedText, order: int) -> list[NgramCounts]:
     numbers, base = text.numbers, len(text.words)
     words = np.arange(1, base, dtype=np.int32)
     prefixes = suffixes = np.zeros(base - 1, np.int64)
-    places = (
-        numbers.astype(np.int64) - 1
-    )  # of the n-gram that ends at each word; -1 if there's none
+    # Of the n-gram that ends at each word; -1 if there is none.
+    places = numbers.astype(np.int64) - 1
     levels = []
     for _ in range(order - 1):
         ends = np.flatnonzero((places[:-1] >= 0) & (numbers[1:] != text.begin) & (numbers[1:] > 0))

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from natgrad.speech.lm.counts import NgramCounts, count_ngrams
 from natgrad.speech.lm.ngram import BEGIN, END, IMPOSSIBLE, UNKNOWN, NgramModel, NgramTable
 from natgrad.speech.lm.numbered_text import NumberedText, number_text
-from natgrad.speech.symbols import Symbols
+from natgrad.speech.symbols import EPSILON, Symbols
 
 __all__ = ["SMALL_TEXT_DISCOUNTS", "Discounts", "estimate"]
 
@@ -54,8 +54,11 @@ def estimate(
         discounts: the same for all orders, instead of those that the text's counts of counts give.
 
     Raises:
-        ValueError: the text is empty, or too small for discounts to be estimated.
+        ValueError: the text is empty, or too small for discounts to be estimated; a word of the
+            vocabulary is none, or a discount takes more than there is.
     """
+    if discounts is not None and not all(0 <= d <= r for r, d in enumerate(discounts, start=1)):
+        raise ValueError(f"discounts are {discounts}; expected them in 0 to 1, 0 to 2, and 0 to 3")
     text = number_text(sentences)
     words = _vocabulary(text, vocabulary, unknown)
     number_of_unknown = words.number(unknown) if unknown else 0
@@ -63,23 +66,32 @@ def estimate(
     # What a restricted vocabulary leaves has hardly a word that was seen once, so the discounts of
     # order 1 are those of all words.
     whole = count_ngrams(text, min(order, 2))[0].counts
+    for numbered, counts in ((text.words, whole), (words, levels[0].counts)):
+        counts[numbered.number(BEGIN) - 1] = 0  # nothing predicts <s>
     used = [
         discounts or _estimate_discounts(counts, order)
         for order, counts in enumerate([whole, *(level.counts for level in levels[1:])], start=1)
     ]
-    levels[0].counts[words.number(BEGIN) - 1] = 0  # nothing predicts <s>
     return _join(words, levels, *_probabilities(levels, used, len(words) - 2))
 
 
 def _vocabulary(
     text: NumberedText, wanted: int | Iterable[str] | None, unknown: str | None
 ) -> Symbols:
+    if isinstance(wanted, str):
+        raise TypeError(f"the vocabulary is one string, {wanted[:40]!r}; give a list of words")
     if wanted is None or isinstance(wanted, int):
         wanted = text.most_frequent(wanted)
     special = [BEGIN, END, *([unknown] if unknown else [])]
     words = sorted(set(wanted) - set(special))
     if not words:
         raise ValueError("the vocabulary is empty; give words, or how many to take from the text")
+    for word in words:
+        if word == EPSILON or word.split() != [word]:
+            raise ValueError(
+                f"{word!r} cannot be a word of the vocabulary; expected words without blanks (or "
+                f"ends of lines), and not {EPSILON}, which stands for none"
+            )
     return Symbols([*special, *words])
 
 
@@ -98,7 +110,7 @@ def _estimate_discounts(counts: NDArray[np.int64], order: int) -> Discounts:
     raise ValueError(
         f"there are {once}, {twice}, {thrice}, {four_times} different {order}-grams counted 1, 2, "
         "3, 4 times; expected falling numbers above 0, for discounts to be estimated: give more "
-        "text, or discounts=SMALL_TEXT_DISCOUNTS"
+        "text, or a lower order, or discounts=SMALL_TEXT_DISCOUNTS"
     )
 
 

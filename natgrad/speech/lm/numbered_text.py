@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import re
+import zlib
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,10 +18,11 @@ from numpy.typing import NDArray
 from natgrad.speech.lm.ngram import BEGIN, END, Ints
 from natgrad.speech.symbols import EPSILON, Symbols
 
-__all__ = ["NumberedText", "number_text", "read_sentences"]
+__all__ = ["NumberedText", "number_text", "read_lines"]
 
 RESERVED = {BEGIN, END, EPSILON}
 OPENERS: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
+ESCAPED = re.compile("[\udc80-\udcff]")  # how Python's "surrogateescape" hands on a byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,8 @@ class NumberedText:
         >>> number_text(["C B A", "B C"]).most_frequent(2)
         ['B', 'C']
         """
+        if num_words is not None and num_words < 0:
+            raise ValueError(f"num_words is {num_words}; expected at least 0")
         counts = self.counts()
         candidates = [
             (-int(counts[number]), word)
@@ -71,13 +76,30 @@ class NumberedText:
         return [word for _, word in sorted(candidates)[:num_words]]
 
 
-def read_sentences(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file: plain UTF-8, or compressed (.gz, .xz)."""
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file: UTF-8, plain or compressed (.gz, .xz).
+
+    Raises:
+        ValueError: it is not such a file, or not whole; the message names it.
+        OSError: it cannot be read.
+    """
+    open_ = OPENERS.get(path.suffix, open)
     try:
-        with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as file:
-            yield from file
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise ValueError(f"{path}: {error}; expected UTF-8 text, .gz and .xz whole") from error
+        # A decoder that stops at a wrong byte cannot tell the line, as it reads many at once.
+        with open_(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.isascii() and (wrong := ESCAPED.search(line)):
+                    raise ValueError(
+                        f"{path}, line {number}: the byte {ord(wrong[0]) - 0xDC00:#04x}; expected "
+                        "UTF-8 text, compressed if it is named .gz or .xz: convert the file, or "
+                        "fetch it again if it is damaged"
+                    )
+                yield line
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(
+            f"{path}: {error}; expected a whole {path.suffix} file: fetch or write it again, or "
+            "name it otherwise if it is not compressed"
+        ) from error
 
 
 def number_text(sentences: Iterable[str] | Path | NumberedText) -> NumberedText:
@@ -95,7 +117,7 @@ def number_text(sentences: Iterable[str] | Path | NumberedText) -> NumberedText:
     if isinstance(sentences, str):
         raise TypeError(f"sentences are one string, {sentences[:40]!r}; give a Path or a list")
     where = f"{sentences}, line " if isinstance(sentences, Path) else "sentence "
-    lines = read_sentences(sentences) if isinstance(sentences, Path) else sentences
+    lines = read_lines(sentences) if isinstance(sentences, Path) else sentences
     known = {BEGIN: 1, END: 2}
     numbers = array("i")
     for line_number, line in enumerate(lines, start=1):

@@ -54,6 +54,8 @@ def prune(
     """
     if (num_ngrams is None) == (threshold is None):
         raise ValueError("give either num_ngrams or threshold (and not both)")
+    if threshold is not None and not threshold > -1:
+        raise ValueError(f"threshold is {threshold}; expected a share of the perplexity, as 1e-7")
     if num_ngrams is not None and num_ngrams < len(model.orders[0]):
         raise ValueError(
             f"num_ngrams is {num_ngrams}, but the vocabulary alone has {len(model.orders[0])}; "
