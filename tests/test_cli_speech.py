@@ -346,6 +346,16 @@ def test_score_tells_errors_interval_and_speakers(
     ]
 
 
+def test_score_of_few_words_tells_their_rate_and_why_there_is_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "said").write_text("a YES NO\nb\n")
+    (tmp_path / "heard").write_text("a YES\nb\n")
+    code, said, _ = told(capsys, "speech", "score", tmp_path / "said", tmp_path / "heard")
+    assert code == 0
+    assert said.startswith("WER 50.00 % [1 of 2; 0 sub, 0 ins, 1 del], there is no confidence ")
+
+
 def test_score_refuses_files_that_do_not_belong_together(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

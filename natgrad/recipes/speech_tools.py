@@ -26,7 +26,7 @@ from natgrad.speech.features.extraction import extract
 from natgrad.speech.features.kaldi_archive import write_archive
 from natgrad.speech.features.mfcc import MfccOptions
 from natgrad.speech.lexicon.files import read_lexicon
-from natgrad.speech.score import ScoreError, read_hypotheses, score
+from natgrad.speech.score import ScoreError, WordErrorRate, read_hypotheses, score
 
 __all__ = [
     "Extracted",
@@ -143,11 +143,18 @@ def score_files(reference: str | Path, hypothesis: str | Path, speakers: str | P
         speakers: lines of an utterance's key and its speaker; None, and it is not told by speaker.
     """
     scored = score(read_hypotheses(reference), read_hypotheses(hypothesis))
-    low, high = scored.confidence_interval()
-    text = f"WER {scored.total}, 95 % interval {100 * low:.2f} - {100 * high:.2f} %"
+    text = f"WER {scored.total}, {_interval(scored)}"
     if speakers is None:
         return text
     return f"{text}\n\n{scored.format_speakers(_read_speakers(speakers))}"
+
+
+def _interval(scored: WordErrorRate) -> str:
+    try:
+        low, high = scored.confidence_interval()
+    except ScoreError as error:  # the rate is one all the same
+        return str(error)
+    return f"95 % interval {100 * low:.2f} - {100 * high:.2f} %"
 
 
 def _read_speakers(path: str | Path) -> dict[str, list[str]]:

@@ -188,10 +188,10 @@ PhoneSpan(phone=2, begin=7, end=9)]
 
     def spans(self, alignment: Ints | list[int]) -> list[PhoneSpan]:
         """Return the phones of an alignment, in order."""
-        aligned = np.asarray(alignment)
+        aligned = np.asarray(alignment, dtype=np.int32)
         entered = self.entries(aligned)
         begins = entered[self.position[aligned[entered]] == 0].tolist()
-        ends = [*begins[1:], len(aligned)]
+        ends = [*begins, len(aligned)][1:]
         phones = self.phone[aligned[begins]].tolist()
         return [PhoneSpan(*span) for span in zip(phones, begins, ends, strict=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Item, Scorer, Share, SpeakerTransforms
 from natgrad.speech.decoding.decoder import Decoder, DecoderOptions, DecodingError
-from natgrad.speech.decoding.search_graph import SearchGraph
+from natgrad.speech.decoding.search_graph import SearchGraph, SearchGraphError
 from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.gmm.passes import estimate_transforms
 from natgrad.speech.graphs.graph_file import read_graph
@@ -43,6 +44,16 @@ class Pass:
     graph: Path
     options: DecoderOptions
     settings: tuple[Setting, ...]
+
+    def __post_init__(self) -> None:
+        if not self.settings:
+            raise ValueError("words are wanted for no setting: give one at least")
+        for weight, penalty in self.settings:
+            if not (0.0 < weight < math.inf and math.isfinite(penalty)):
+                raise ValueError(
+                    f"a setting has the lm_weight {weight} and the word_penalty {penalty}; "
+                    "expected finite numbers, and a weight of more than 0"
+                )
 
 
 @dataclass
@@ -154,4 +165,8 @@ def _search_graph(path: Path, version: tuple[int, int], pdf_of_label: bytes) -> 
 
     Its version is asked for so that another one that was written in its place is read too.
     """
-    return SearchGraph.of(read_graph(path), np.frombuffer(pdf_of_label, dtype=np.int32))
+    graph = read_graph(path)
+    try:
+        return SearchGraph.of(graph, np.frombuffer(pdf_of_label, dtype=np.int32))
+    except SearchGraphError as error:
+        raise SearchGraphError(f"{path}: {error}") from error

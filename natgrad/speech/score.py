@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +93,8 @@ class Comparison(NamedTuple):
     @property
     def relative_gain(self) -> float:
         """By what part of the first one's error rate the second's is less."""
+        if self.first.rate == 0.0:
+            raise ScoreError("there is no gain relative to a system that made no errors")
         return 1.0 - self.second.rate / self.first.rate
 
 
@@ -117,22 +121,25 @@ class WordErrorRate:
 
         Utterances that were not scored are left out, and so are speakers without others.
         """
+        times = Counter(key for keys in speakers.values() for key in keys)
+        wrong = [key for key in self.by_utterance if times[key] != 1]
+        if wrong:
+            raise ScoreError(
+                f"{_some(wrong)}: nobody is the speaker, or more than one is; expected one speaker "
+                "of each utterance"
+            )
         scored = {
             speaker: [self.by_utterance[key] for key in keys if key in self.by_utterance]
             for speaker, keys in sorted(speakers.items())
         }
-        if sum(map(len, scored.values())) != len(self.by_utterance):
-            known = {key for keys in speakers.values() for key in keys}
-            unknown = sorted(self.by_utterance.keys() - known)
-            raise ScoreError(f"nobody is the speaker of {_some(unknown)}, or two speakers are")
         return {speaker: _sum(errors) for speaker, errors in scored.items() if errors}
 
     def format_speakers(self, speakers: Mapping[str, Sequence[str]]) -> str:
         """Return a table: a line for each speaker, and one for all."""
-        rows = {**self.by_speaker(speakers), "all": self.total}
-        width = max(map(len, [*rows, "speaker"]))
+        rows = [*self.by_speaker(speakers).items(), ("all", self.total)]
+        width = max(len(name) for name in ("speaker", *(name for name, _ in rows)))
         lines = [f"{'speaker':{width}}  words    WER %    sub    ins    del"]
-        for speaker, errors in rows.items():
+        for speaker, errors in rows:
             rate = f"{100 * errors.rate:8.2f}" if errors.num_words else f"{'-':>8}"
             lines.append(
                 f"{speaker:{width}} {errors.num_words:6d} {rate} {errors.substitutions:6d} "
@@ -143,8 +150,19 @@ class WordErrorRate:
     def confidence_interval(
         self, num_replications: int = NUM_REPLICATIONS, seed: int = 0
     ) -> Interval:
-        """Return the interval of the rate, by drawing utterances again (Bisani and Ney, 2004)."""
+        """Return the interval of the rate, by drawing utterances again (Bisani and Ney, 2004).
+
+        Raises:
+            ScoreError: so few utterances have words that a draw had none, and so no rate.
+        """
         found = kaldialign.bootstrap_wer_ci(*_sides(self), replications=num_replications, seed=seed)
+        if not math.isfinite(found["ci95max"]):
+            num_said = sum(errors.num_words > 0 for errors in self.by_utterance.values())
+            raise ScoreError(
+                f"there is no confidence interval: words were said in {num_said} of "
+                f"{len(self.by_utterance)} utterances, and in none of some that were drawn again; "
+                "score more utterances"
+            )
         return Interval(max(found["ci95min"], 0.0), found["ci95max"])
 
 
@@ -154,6 +172,9 @@ def count_errors(reference: Words, hypothesis: Words) -> Errors:
     >>> count_errors("the cat sat down".split(), "the hat sat".split())
     Errors(substitutions=1, insertions=0, deletions=1, num_words=4)
     """
+    for words in (reference, hypothesis):
+        if isinstance(words, str):  # a sequence too, of letters
+            raise ScoreError(f"{words!r} is one string; expected a list of words: split it")
     found = kaldialign.edit_distance(list(reference), list(hypothesis))
     return Errors(found["sub"], found["ins"], found["del"], len(reference))
 
@@ -179,9 +200,12 @@ def score(references: Mapping[str, Words], hypotheses: Mapping[str, Words]) -> W
         )
     if not references:
         raise ScoreError("there are no utterances to score")
-    said = {key: tuple(references[key]) for key in sorted(references)}
-    heard = {key: tuple(hypotheses[key]) for key in sorted(references)}
-    return WordErrorRate(said, heard, {key: count_errors(said[key], heard[key]) for key in said})
+    keys = sorted(references)
+    return WordErrorRate(
+        {key: tuple(references[key]) for key in keys},
+        {key: tuple(hypotheses[key]) for key in keys},
+        {key: count_errors(references[key], hypotheses[key]) for key in keys},
+    )
 
 
 def compare(
@@ -229,8 +253,8 @@ def search(
     """Find the setting of the fewest errors on a development set.
 
     Take it to other utterances as it is: the rate of the best of many settings is too good to be
-    reported. Of settings with as many errors, the one of the least word penalty is taken, and of
-    those the one of the least LM weight.
+    reported. Of settings with as many errors, the one whose word penalty is nearest to 0 is taken,
+    and of those the one of the least LM weight.
 
     Args:
         references: what was said, by utterance.
@@ -256,7 +280,7 @@ def write_hypotheses(path: str | Path, hypotheses: Mapping[str, Words]) -> None:
     ('a YES NO\\nb\\n', {'a': ('YES', 'NO'), 'b': ()})
     """
     for key, words in hypotheses.items():
-        bad = [word for word in (key, *words) if len(word.split()) != 1 or word != word.strip()]
+        bad = [word for word in (key, *words) if word.split() != [word]]
         if bad:
             raise ScoreError(
                 f"{bad[0]!r} of utterance {key!r} cannot be written to {path}: keys and words "
@@ -274,24 +298,27 @@ def read_hypotheses(path: str | Path) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, tuple[str, ...]] = {}
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScoreError(f"cannot read {path}: {error}; expected a text file in UTF-8") from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    lines = text.removesuffix("\n").split("\n") if text else []  # other breaks are blanks
+    for number, line in enumerate(lines, start=1):
         fields = line.split()
         if not fields:
-            raise ScoreError(f"{path}, line {number} is empty; expected a key and its words")
+            raise ScoreError(
+                f"{path}, line {number} is empty; expected a key and its words: remove the line"
+            )
         if fields[0] in found:
-            raise ScoreError(f"{path}, line {number}: utterance {fields[0]!r} is there twice")
+            raise ScoreError(
+                f"{path}, line {number}: utterance {fields[0]!r} is there twice; remove one of the "
+                "two lines"
+            )
         found[fields[0]] = tuple(fields[1:])
     return found
 
 
 def _sum(errors: Iterable[Errors]) -> Errors:
-    total = Errors(0, 0, 0, 0)
-    for one in errors:
-        total = total + one
-    return total
+    return sum(errors, Errors(0, 0, 0, 0))
 
 
 def _sides(scored: WordErrorRate) -> tuple[list[list[str]], list[list[str]]]:

@@ -257,6 +257,8 @@ def test_utterance_without_any_way_is_refused_and_harms_no_other() -> None:
         decoder.accept(hopeless)
     with pytest.raises(RuntimeError, match="call start"):
         decoder.finish()
+    with pytest.raises(RuntimeError, match="call start"):
+        decoder.best_path()
     decoder.start()
     decoder.accept(scores)
     assert_same_lattice(decoder.finish(), decode(graph, scores, NARROW))
@@ -270,6 +272,33 @@ def test_finished_utterance_takes_no_more_frames() -> None:
         decoder.accept(random_scores(1, 3))
 
 
+def test_finished_utterance_has_its_best_path_in_the_lattice_only() -> None:
+    """The links that are left are the lattice's: tokens do not find theirs among them any more."""
+    decoder = Decoder(larger_graph(1), NARROW)
+    decoder.accept(random_scores(1, 30))
+    decoder.finish()
+    with pytest.raises(RuntimeError, match="best path is that of the lattice"):
+        decoder.best_path()
+
+
+def test_beam_that_leaves_only_ways_that_end_is_named() -> None:
+    """State 1 is cheaper to reach than state 2, but leads nowhere."""
+    graph = Graph(
+        start=0,
+        first_arc=np.array([0, 2, 2, 3]),
+        label=np.array([1, 2, 2], dtype=np.int32),
+        word=np.zeros(3, dtype=np.int32),
+        weight=np.zeros(3, dtype=np.float32),
+        target=np.array([1, 2, 2], dtype=np.int32),
+        final=np.zeros(3, dtype=np.float32),
+    )
+    scores = np.array([[-10.0, -20.0], [-10.0, -20.0]], dtype=np.float32)
+    made = SearchGraph.of(graph, np.array([-1, 0, 1], dtype=np.int32))
+    with pytest.raises(DecodingError, match=r"after frame 2: .* the beam, 0\.5, leads no further"):
+        decode(made, scores, DecoderOptions(beam=0.5, min_active=0))
+    assert decode(made, scores, DecoderOptions(beam=1.5, min_active=0)).reached_final
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -278,7 +307,9 @@ def test_finished_utterance_takes_no_more_frames() -> None:
         ("lattice_beam", -1.0),
         ("acoustic_scale", np.nan),
         ("max_active", 0),
+        ("max_active", np.inf),
         ("min_active", 7001),
+        ("min_active", 0.5),
         ("prune_interval_frames", 0),
     ],
 )

@@ -84,6 +84,17 @@ def test_only_continued_histories_are_states() -> None:
     assert grammar_graph(model_of(TRIGRAMS), NUMBERS).num_states == 6
 
 
+def test_history_that_cannot_be_backed_off_from_has_no_such_arc() -> None:
+    # From "A" one can go on to "B" only, and from "B" not at all.
+    entries: Entries = {
+        (BEGIN,): (IMPOSSIBLE, -0.1), (END,): (-1.0, 0.0), ("A",): (-1.1, IMPOSSIBLE),
+        ("B",): (-1.2, IMPOSSIBLE), ("C",): (-1.3, -0.2), ("A", "B"): (-0.3, 0.0),
+    }  # fmt: skip
+    graph = grammar_graph(model_of(entries), NUMBERS)
+    assert np.bincount(graph.label).tolist() == [0, NUMBERS.number("C"), 0, 0, 1, 1]
+    assert graph.weight.max() < 10.0
+
+
 def test_words_without_a_number_are_named() -> None:
     with pytest.raises(ValueError, match=r"2 words of the language model have no number: B C\."):
         grammar_graph(model_of(TRIGRAMS), Symbols(["A"]))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from natgrad.run.model_file import ModelFileError, write_model
+from natgrad.run.model_file import ModelFileError, read_model, write_model
 from natgrad.speech.graphs.context_labels import ContextLabels
 from natgrad.speech.graphs.graph import Graph
 from natgrad.speech.graphs.graph_file import hash_of, make_once, read_graph, write_graph
@@ -77,6 +78,38 @@ def test_damaged_graph_is_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ModelFileError, match="graph-key"):
         read_graph(make_once(tmp_path, "key", lambda: random_graph(5, 9, seed=0)))
+
+
+@pytest.mark.parametrize("name", ["first_arc", "label", "word", "weight", "target", "final"])
+@pytest.mark.parametrize("more", [-1, 1])
+def test_graph_whose_arrays_do_not_fit_together_is_refused_by_name(
+    tmp_path: Path, name: str, more: int
+) -> None:
+    write_graph(tmp_path / "whole", random_graph(5, 9, seed=0))
+    model = read_model(tmp_path / "whole")
+    array = model.tensors[name]
+    tensors = {**model.tensors, name: torch.cat([array, array[-1:]])[: len(array) + more]}
+    write_model(tmp_path / "broken", tensors, model.description)
+    with pytest.raises(ModelFileError, match=rf"broken is not a whole graph: .*{name} \d"):
+        read_graph(tmp_path / "broken")
+
+
+def test_graph_whose_arcs_are_out_of_order_or_without_a_start_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    write_graph(tmp_path / "whole", random_graph(5, 9, seed=0))
+    model = read_model(tmp_path / "whole")
+    write_model(tmp_path / "broken", model.tensors, {})
+    with pytest.raises(ModelFileError, match="broken is not a whole graph: it has no start"):
+        read_graph(tmp_path / "broken")
+    first_arc = model.tensors["first_arc"].clone()
+    for place, value in ((0, 1), (2, 9)):
+        shifted = first_arc.clone()
+        shifted[place] = value
+        tensors = {**model.tensors, "first_arc": shifted}
+        write_model(tmp_path / "broken", tensors, model.description)
+        with pytest.raises(ModelFileError, match="broken is not a whole graph"):
+            read_graph(tmp_path / "broken")
 
 
 def test_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:

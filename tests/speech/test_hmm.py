@@ -33,6 +33,12 @@ def test_phones_and_their_frames_are_read_from_an_alignment(
     assert states.spans(made.states) == made.spans
 
 
+def test_alignment_without_frames_has_no_phones() -> None:
+    states = HmmStates.of(PHONES, TOPOLOGY, MONOPHONES)
+    assert states.spans([]) == []
+    assert states.spans(np.zeros(0, dtype=np.int32)) == []
+
+
 @given(seeds, st.integers(1, 20))
 def test_frames_and_visits_of_states_are_counted(seed: int, num_phones: int) -> None:
     states = HmmStates.of(PHONES, TOPOLOGY, TRIPHONES)

@@ -7,10 +7,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from natgrad.run.model_file import write_model
+from natgrad.run.model_file import ModelFileError, read_model, write_model
 from natgrad.speech.decoding.decoder import DecoderOptions, decode
 from natgrad.speech.decoding.lattice import Lattice
-from natgrad.speech.decoding.lattice_file import LatticeFileError, read_lattices, write_lattices
+from natgrad.speech.decoding.lattice_file import read_lattices, write_lattices
 from natgrad.speech.decoding.search_graph import SearchGraph
 
 from .random_graphs import (
@@ -147,6 +147,27 @@ def test_lattice_of_no_frames_has_the_words_that_cost_none() -> None:
     assert lattice.state_posteriors().frame.tolist() == []
 
 
+@pytest.mark.parametrize("beam", [-1.0, np.nan])
+def test_beam_that_no_path_is_within_is_refused(beam: float) -> None:
+    with pytest.raises(ValueError, match=f"the beam is {beam}; it must be at least 0"):
+        random_lattice(1).prune(beam)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["lm_scale", "acoustic_scale", "word_penalty"])
+def test_scales_that_are_no_numbers_are_refused_by_name(name: str, bad: float) -> None:
+    lattice = random_lattice(1)
+    scale = {name: bad}
+    for use in (
+        lambda: lattice.best_path(**scale),
+        lambda: lattice.prune(1.0, **scale),
+        lambda: lattice.n_best(2, **scale),
+        lambda: lattice.arc_posteriors(**scale),
+    ):
+        with pytest.raises(ValueError, match=f"{name}( is)? {bad}.*; all must be finite"):
+            use()
+
+
 def test_lattices_survive_a_file(tmp_path: Path) -> None:
     lattices = {f"speaker-{seed}": random_lattice(seed, num_frames=seed) for seed in range(5)}
     write_lattices(tmp_path / "lattices", lattices)
@@ -164,7 +185,25 @@ def test_no_lattices_survive_a_file_too(tmp_path: Path) -> None:
     assert read_lattices(tmp_path / "lattices") == {}
 
 
+@pytest.mark.parametrize("more", [-2, 2])
+@pytest.mark.parametrize("name", ["final", "word", "num_states", "num_arcs"])
+def test_file_with_fewer_or_more_states_or_arcs_than_it_says_is_refused_by_name(
+    tmp_path: Path, name: str, more: int
+) -> None:
+    path = tmp_path / "some.lattices"
+    write_lattices(path, {f"u{seed}": random_lattice(seed) for seed in (1, 2)})
+    model = read_model(path)
+    tensors, description = dict(model.tensors), dict(model.description)
+    if name in tensors:
+        tensors[name] = torch.cat([tensors[name], tensors[name]])[: len(tensors[name]) + more]
+    else:
+        description[name] = [1, 1, 1][: 2 + more // 2]
+    write_model(path, tensors, description)
+    with pytest.raises(ModelFileError, match=rf"some\.lattices .*{name} has \d+ values; expected"):
+        read_lattices(path)
+
+
 def test_file_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
     write_model(tmp_path / "network", {"weight": torch.ones(1)}, {"kind": "network"})
-    with pytest.raises(LatticeFileError, match=r"network holds 'network', not lattices"):
+    with pytest.raises(ModelFileError, match="network has 'network' in it; expected 'lattices'"):
         read_lattices(tmp_path / "network")

@@ -12,7 +12,7 @@ from natgrad.parallel.engines import open_engine
 from natgrad.speech.acoustic_model import AcousticModel
 from natgrad.speech.corpus import Corpus, over_shares
 from natgrad.speech.decoding.decoder import DecoderOptions, decode
-from natgrad.speech.decoding.search_graph import SearchGraph
+from natgrad.speech.decoding.search_graph import SearchGraph, SearchGraphError
 from natgrad.speech.features.front_end import FrontEnd
 from natgrad.speech.gmm.passes import estimate_transforms
 from natgrad.speech.gmm.training import GmmTrainer, Schedule
@@ -138,6 +138,21 @@ def test_graph_that_was_written_anew_is_read_anew(heard: Heard, tmp_path: Path) 
         found = recognise(share, DELTAS, model.gmms.log_likelihoods, pdfs, one_pass)
         said = {NUMBERS.name(n) for each in found.words.values() for n in each[PLAIN]}
         assert said <= words
+
+
+def test_graph_of_another_model_is_refused_by_file(heard: Heard) -> None:
+    share, model = heard.corpus.shares(1)[0], heard.model
+    few = model.states.pdf_of_label[:3]
+    with pytest.raises(SearchGraphError, match=rf"^{heard.graph}: the graph's labels are"):
+        recognise(share, DELTAS, model.gmms.log_likelihoods, few, heard.one_pass)
+
+
+@pytest.mark.parametrize("bad", [(0.0, 0.0), (-1.0, 0.0), (np.inf, 0.0), (10.0, np.nan)])
+def test_settings_that_give_no_scale_are_refused(bad: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match=f"lm_weight {bad[0]} and the word_penalty {bad[1]};"):
+        Pass(Path("graph"), OPTIONS, (PLAIN, Setting(*bad)))
+    with pytest.raises(ValueError, match="no setting"):
+        Pass(Path("graph"), OPTIONS, ())
 
 
 def test_parts_add_up_to_all(heard: Heard) -> None:

@@ -64,6 +64,12 @@ def test_words_are_compared_whole_and_not_by_letters() -> None:
     assert count_errors(["AB"], ["A", "B"]) == Errors(1, 1, 0, 1)
 
 
+@pytest.mark.parametrize(("said", "heard"), [("A B", ["A"]), (["A"], "A B")])
+def test_string_is_not_taken_for_a_list_of_words(said: str, heard: str) -> None:
+    with pytest.raises(ScoreError, match="'A B' is one string; expected a list of words"):
+        score({"a": said}, {"a": heard})
+
+
 def test_the_rate_is_of_all_words_and_not_a_mean_over_utterances() -> None:
     scored = score({"a": ["W"] * 9, "b": ["W"]}, {"b": [], "a": ["W"] * 9})
     assert scored.total == Errors(0, 0, 1, 10)
@@ -93,11 +99,31 @@ def test_a_speaker_who_said_nothing_has_no_rate_in_the_table() -> None:
     assert table[2].split() == ["two", "0", "-", "0", "1", "0"]
 
 
-@pytest.mark.parametrize("speakers", [{"one": ["a"]}, {"one": ["a", "b"], "two": ["b"]}])
-def test_an_utterance_of_no_speaker_or_of_two_is_refused(speakers: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize(
+    ("speakers", "wrong"),
+    [
+        ({"one": ["a"]}, "b"),
+        ({"one": ["a", "b"], "two": ["b"]}, "b"),
+        ({"one": ["a"], "two": ["a"]}, "a, b"),  # as many as there are, and yet not each once
+        ({"one": ["a", "b", "b"]}, "b"),
+    ],
+)
+def test_an_utterance_of_no_speaker_or_of_two_is_refused(
+    speakers: dict[str, list[str]], wrong: str
+) -> None:
     scored = score({"a": ["W"], "b": ["V"]}, {"a": ["W"], "b": ["W"]})
-    with pytest.raises(ScoreError, match="speaker"):
+    with pytest.raises(ScoreError, match=f"^{wrong}: nobody is the speaker"):
         scored.by_speaker(speakers)
+
+
+def test_a_speaker_of_any_name_has_a_line_in_the_table() -> None:
+    scored = score({"a": ["W"], "b": ["V"]}, {"a": ["W"], "b": ["W"]})
+    table = scored.format_speakers({"all": ["a"], "two": ["b"]}).splitlines()
+    assert [line.split()[:3] for line in table[1:]] == [
+        ["all", "1", "0.00"],
+        ["two", "1", "100.00"],
+        ["all", "2", "50.00"],
+    ]
 
 
 def test_utterances_that_one_side_lacks_are_named() -> None:
@@ -135,6 +161,14 @@ def test_confidence_interval_does_not_go_below_zero() -> None:
     assert score(said, heard).confidence_interval().low == 0.0
 
 
+@pytest.mark.parametrize("said", [{"a": ["W"], "b": []}, {"a": [], "b": []}])
+def test_there_is_no_interval_where_utterances_drawn_again_may_have_no_words(
+    said: dict[str, list[str]],
+) -> None:
+    with pytest.raises(ScoreError, match=r"words were said in . of 2 utterances, .* score more"):
+        score(said, {"a": ["W"], "b": ["W"]}).confidence_interval()
+
+
 def test_comparison_knows_the_better_system() -> None:
     said, heard = noisy(rate=0.3, seed=1)
     _, better_heard = noisy(rate=0.2, seed=1)
@@ -144,6 +178,13 @@ def test_comparison_knows_the_better_system() -> None:
     assert compare(better, worse).probability_second_is_better < 0.01
     assert comparison.relative_gain == pytest.approx(1 - better.rate / worse.rate)
     assert comparison.first == worse.total
+
+
+def test_there_is_no_gain_over_a_system_without_errors() -> None:
+    perfect, other = (score({"a": ["W"]}, {"a": words}) for words in (["W"], []))
+    with pytest.raises(ScoreError, match="made no errors"):
+        _ = compare(perfect, other).relative_gain
+    assert compare(other, perfect).relative_gain == 1.0
 
 
 def test_systems_scored_on_different_utterances_are_not_compared() -> None:
@@ -195,6 +236,13 @@ def test_words_that_the_format_cannot_hold_are_refused(
     with pytest.raises(ScoreError, match=f"'{bad}' of utterance"):
         write_hypotheses(tmp_path / "text", hypotheses)
     assert not (tmp_path / "text").exists()
+
+
+def test_lines_of_hypotheses_are_those_of_data_directories(tmp_path: Path) -> None:
+    """Byte order marks, and what else Unicode calls the end of a line, are no part of them."""
+    path = tmp_path / "text"
+    path.write_text("\ufeffa YES\u2028NO\nb YES\x0cNO\n", encoding="utf-8")
+    assert read_hypotheses(path) == {"a": ("YES", "NO"), "b": ("YES", "NO")}
 
 
 def test_bad_files_of_hypotheses_are_refused_by_name_and_line(tmp_path: Path) -> None:

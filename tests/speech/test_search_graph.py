@@ -95,3 +95,8 @@ def test_broken_graphs_are_refused() -> None:
         SearchGraph.of(replace(graph, target=np.full_like(graph.target, 9)), PDF_OF_LABEL)
     with pytest.raises(SearchGraphError, match="start state is 4, of 4"):
         SearchGraph.of(replace(graph, start=4), PDF_OF_LABEL)
+    for bad_cost in (np.nan, -np.inf):
+        final = graph.final.copy()
+        final[2] = bad_cost
+        with pytest.raises(SearchGraphError, match=f"to end in state 2 costs {bad_cost}"):
+            SearchGraph.of(replace(graph, final=final), PDF_OF_LABEL)

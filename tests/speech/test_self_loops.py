@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +37,20 @@ def test_paths_are_the_same_but_for_loops_and_costs_of_leaving(
     ]
     assert_same(list(paths(looped, MANY)), expected, tolerance=1e-4)
     assert_self_loops_are_right(looped, TOY, SCALE)
+
+
+@pytest.mark.parametrize("scale", [-0.1, np.nan, np.inf])
+def test_scale_that_gives_no_costs_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match=f"self_loop_scale is {scale}; it must be finite"):
+        TransitionCosts.of(TOY.states, scale)
+
+
+@pytest.mark.parametrize("staying", [0.0, 1.0, np.nan])
+def test_state_that_cannot_be_stayed_in_or_left_is_refused_by_number(staying: float) -> None:
+    self_loop = TOY.states.self_loop.copy()
+    self_loop[2] = staying
+    with pytest.raises(ValueError, match=f"HMM state 2 is stayed in with probability {staying}"):
+        TransitionCosts.of(replace(TOY.states, self_loop=self_loop), SCALE)
 
 
 def test_state_entered_with_one_label_is_not_split() -> None:

@@ -58,6 +58,10 @@ class DecoderOptions:
             value = getattr(self, name)
             if not 0.0 < value < math.inf:
                 raise ValueError(f"{name} is {value}; it must be finite and more than 0")
+        for name in ("max_active", "min_active", "prune_interval_frames"):
+            value = getattr(self, name)
+            if value % 1 != 0:  # true of inf and NaN, too
+                raise ValueError(f"{name} is {value}; it must be a whole number")
         for name in ("max_active", "prune_interval_frames"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -139,11 +143,18 @@ class Decoder:
                 self._finished = True
                 raise DecodingError(
                     f"no way through the graph is left after frame {self.num_frames}: either the "
-                    "graph has no path of so many frames, or all pdfs have a likelihood of 0 there"
+                    "graph has no path of so many frames, or all pdfs have a likelihood of 0 "
+                    f"there, or what is within the beam, {self.options.beam:g}, leads no further: "
+                    "then widen it"
                 )
 
     def best_path(self) -> Path:
         """Return the best way through the frames so far, whether or not it may end there."""
+        if self._finished:
+            raise RuntimeError(
+                "the utterance was finished: its best path is that of the lattice; call start "
+                "for another"
+            )
         best = int(np.argmin(self._now.cost[: self._num_tokens]))
         return path_of_links(self.graph, self._history, best)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from natgrad.speech.decoding.lattice_n_best import find_n_best
 from natgrad.speech.decoding.lattice_oracle import count_oracle_errors
-from natgrad.speech.decoding.lattice_paths import best_way, bound_arcs
+from natgrad.speech.decoding.lattice_paths import ROUNDOFF, best_way, bound_arcs
 from natgrad.speech.decoding.lattice_posteriors import (
     StatePosteriors,
     arc_posteriors,
@@ -20,8 +20,6 @@ from natgrad.speech.decoding.lattice_posteriors import (
 )
 
 __all__ = ["Lattice", "Oracle", "Path"]
-
-ROUNDOFF = 1e-9  # relative, of costs along one path that were added up in another order
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -101,6 +99,11 @@ class Lattice:
         self, lm_scale: float = 1.0, acoustic_scale: float = 0.1, word_penalty: float = 0.0
     ) -> Doubles:
         """Return the cost of each arc."""
+        if not np.isfinite([lm_scale, acoustic_scale, word_penalty]).all():
+            raise ValueError(
+                f"lm_scale is {lm_scale}, acoustic_scale {acoustic_scale}, word_penalty "
+                f"{word_penalty}; all must be finite"
+            )
         cost = lm_scale * self.graph_cost.astype(np.float64)
         cost += acoustic_scale * self.acoustic_cost.astype(np.float64)
         if word_penalty != 0.0:
@@ -143,6 +146,8 @@ class Lattice:
         word_penalty: float = 0.0,
     ) -> Lattice:
         """Return a lattice of the arcs that are on a path at most `beam` worse than the best."""
+        if not beam >= 0.0:
+            raise ValueError(f"the beam is {beam}; it must be at least 0")
         costs = self.arc_costs(lm_scale, acoustic_scale, word_penalty)
         final = self.final_costs(lm_scale)
         through, ending, best = bound_arcs(self.source, self.target, costs, final)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from natgrad.run.model_file import read_model, write_model
+from natgrad.run.model_file import Model, read_of_kind, write_model
 from natgrad.speech.decoding.lattice import Lattice
 
-__all__ = ["LatticeFileError", "read_lattices", "write_lattices"]
+__all__ = ["read_lattices", "write_lattices"]
 
 KIND = "lattices"
 OF_STATES = ("frame", "final")
 OF_ARCS = ("source", "target", "label", "word", "graph_cost", "acoustic_cost")
-
-
-class LatticeFileError(ValueError):
-    """A file that should hold lattices holds something else."""
 
 
 def write_lattices(path: str | Path, lattices: Mapping[str, Lattice]) -> None:
@@ -45,26 +44,38 @@ def read_lattices(path: str | Path) -> dict[str, Lattice]:
     """Read the lattices of a file, by utterance.
 
     Raises:
-        LatticeFileError: if it is a model file of another kind.
-        ModelFileError: if it is not a model file, or not a whole one.
+        ModelFileError: it is missing, damaged, or of another kind, or its arrays have fewer or more
+            states or arcs than it says; it is named.
     """
-    model = read_model(path)
+    return read_of_kind(path, KIND, _lattices_of)
+
+
+def _lattices_of(model: Model) -> dict[str, Lattice]:
     facts = model.description
-    if facts.get("kind") != KIND:
-        raise LatticeFileError(
-            f"{path} holds {facts.get('kind', 'a model')!r}, not lattices: was another file meant?"
+    of_states = _parts(model, OF_STATES, "num_states")
+    of_arcs = _parts(model, OF_ARCS, "num_arcs")
+    return {
+        key: Lattice(facts["num_frames"][place], facts["reached_final"][place], **states, **arcs)
+        for place, (key, states, arcs) in enumerate(
+            zip(facts["utterances"], of_states, of_arcs, strict=True)
         )
-    columns = {name: tensor.numpy() for name, tensor in model.tensors.items()}
-    arcs_end = np.cumsum([0, *facts["num_arcs"]]).tolist()
-    states_end = np.cumsum([0, *facts["num_states"]]).tolist()
-    lattices = {}
-    for place, key in enumerate(facts["utterances"]):
-        states = slice(*states_end[place : place + 2])
-        arcs = slice(*arcs_end[place : place + 2])
-        lattices[key] = Lattice(
-            num_frames=facts["num_frames"][place],
-            reached_final=facts["reached_final"][place],
-            **{name: columns[name][states].copy() for name in OF_STATES},
-            **{name: columns[name][arcs].copy() for name in OF_ARCS},
-        )
-    return lattices
+    }
+
+
+def _parts(model: Model, names: Sequence[str], count: str) -> list[dict[str, NDArray[Any]]]:
+    """Return each lattice's part of some arrays, given what the description counts them by."""
+    counts = model.description[count]
+    num_utterances = len(model.description["utterances"])
+    if len(counts) != num_utterances:
+        raise ValueError(f"{count} has {len(counts)} values; expected {num_utterances}")
+    if not counts and not model.tensors:
+        return []
+    ends = np.cumsum([0, *counts]).tolist()
+    columns = {name: model.tensors[name].numpy() for name in names}
+    for name, column in columns.items():
+        if len(column) != ends[-1]:
+            raise ValueError(f"{name} has {len(column)} values; expected {ends[-1]}, by {count}")
+    return [
+        {name: column[begin:end].copy() for name, column in columns.items()}
+        for begin, end in itertools.pairwise(ends)
+    ]

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from natgrad.speech.decoding.lattice_paths import least_to_end
+from natgrad.speech.decoding.lattice_paths import ROUNDOFF, least_to_end
 
 if TYPE_CHECKING:
     from natgrad.speech.decoding.lattice import Lattice
@@ -20,8 +20,6 @@ __all__ = ["find_n_best"]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Doubles = NDArray[np.float64]
-
-ROUNDOFF = 1e-9  # relative, of costs along one path that were added up in another order
 
 
 class _Hypothesis(NamedTuple):

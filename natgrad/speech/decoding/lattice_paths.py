@@ -11,11 +11,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["best_way", "bound_arcs", "least_from_start", "least_to_end"]
+__all__ = ["ROUNDOFF", "best_way", "bound_arcs", "least_from_start", "least_to_end"]
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Doubles = NDArray[np.float64]
+
+ROUNDOFF = 1e-9  # relative, of costs along one path that were added up in another order
 
 
 @njit(cache=True)

@@ -65,8 +65,8 @@ class SearchGraph:
         """Lay out a graph. A label's pdf is pdf_of_label[label].
 
         Raises:
-            SearchGraphError: if a label has no pdf, an arc goes nowhere, a weight is not finite, or
-                epsilon arcs form a cycle.
+            SearchGraphError: if a label has no pdf, an arc goes nowhere, a weight is not finite, a
+                final cost is none, or epsilon arcs form a cycle.
         """
         _check_arcs(graph, pdf_of_label)
         first_emitting, emitting_origin = _sorted_arcs(graph, emitting=True)
@@ -91,9 +91,15 @@ class SearchGraph:
 
 
 def _check_arcs(graph: Graph, pdf_of_label: Ints) -> None:
-    """Raise SearchGraphError for arcs that would lead a search astray."""
+    """Raise SearchGraphError for arcs and final costs that would lead a search astray."""
     if not 0 <= graph.start < graph.num_states:
         raise SearchGraphError(f"the start state is {graph.start}, of {graph.num_states} states")
+    if not (graph.final > -np.inf).all():  # false of NaN, too
+        state = int(np.argmin(graph.final > -np.inf))
+        raise SearchGraphError(
+            f"to end in state {state} costs {graph.final[state]}; expected a number, or inf where "
+            "one cannot end"
+        )
     if graph.num_arcs == 0:
         return
     lowest, highest = int(graph.target.min()), int(graph.target.max())

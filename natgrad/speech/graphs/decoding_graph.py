@@ -27,7 +27,7 @@ from natgrad.speech.symbols import Symbols
 __all__ = ["GraphError", "decoding_graph", "decoding_graph_file"]
 
 MOST_STATES = 50_000_000  # beyond that, a determinization goes on until the memory is full
-ALGORITHM = 1  # is part of a cached graph's name: count it up when graphs come out otherwise
+ALGORITHM = 2  # is part of a cached graph's name: count it up when graphs come out otherwise
 
 
 class GraphError(ValueError):

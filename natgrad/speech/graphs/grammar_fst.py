@@ -49,8 +49,8 @@ def grammar_graph(model: NgramModel, words: Symbols) -> Graph:
 
     Of histories, those are states that some n-gram continues, the empty one, and <s>, where it
     starts. An explicit n-gram and the way by the shorter history are both there: the best path
-    takes the cheaper, which is nearly always the former. What has a probability of zero in the
-    sense of ARPA files (log10 of -99) is not there.
+    takes the cheaper, which is nearly always the former. What has a probability or a back-off
+    weight of zero in the sense of ARPA files (log10 of -99) is not there.
 
     Args:
         model: whose words are all among `words`, but for <s> and </s>.
@@ -66,13 +66,13 @@ def grammar_graph(model: NgramModel, words: Symbols) -> Graph:
     arcs = []
     for order, table in enumerate(model.orders, start=1):
         source = histories.state_of_prefix(order)
-        target, cost = histories.reached_by(order)
-        cost = cost - table.log_prob
+        target, cost_of_history = histories.reached_by(order)
+        cost = _cost(table.log_prob)
         word = table.ngrams[:, -1]
-        possible = table.log_prob > IMPOSSIBLE
-        ends = possible & (word == end)
-        final[source[ends]] = -table.log_prob[ends]
-        goes_on = possible & (word != end) & (word != begin)
+        ends = word == end
+        final[source[ends]] = cost[ends]
+        cost += cost_of_history
+        goes_on = (cost < np.inf) & ~ends & (word != begin)
         number = number_of_word[word]
         arcs.append([x[goes_on] for x in (source, number, number, cost, target)])
         if order < model.order:
@@ -95,13 +95,20 @@ def _numbers(model: NgramModel, words: Symbols) -> Ints:
 
 
 def _backoff_arcs(histories: _Histories, order: int, label: int) -> list[NDArray[np.generic]]:
+    table = histories.model.orders[order - 1]
     rows = np.flatnonzero(histories.states[order - 1] != NONE)
-    backoff = histories.model.orders[order - 1].backoff[rows].astype(np.float64)
-    rows, backoff = rows[backoff > IMPOSSIBLE], backoff[backoff > IMPOSSIBLE]
-    target, cost = histories.of(histories.model.orders[order - 1].ngrams[rows, 1:])
+    target, cost = histories.of(table.ngrams[rows, 1:])
+    cost += _cost(table.backoff[rows])
     labels = np.full(len(rows), label)
     source = histories.states[order - 1][rows]
-    return [source, labels, np.zeros_like(labels), cost - backoff, target]
+    arcs = (source, labels, np.zeros_like(labels), cost, target)
+    return [column[cost < np.inf] for column in arcs]
+
+
+def _cost(log_numbers: NDArray[np.float32]) -> Floats:
+    """Return the costs of probabilities or back-off weights; infinite for those of zero."""
+    # As it is in float32, IMPOSSIBLE is a little more than in float64.
+    return np.where(log_numbers > np.float32(IMPOSSIBLE), -log_numbers.astype(np.float64), np.inf)
 
 
 class _Histories:
@@ -116,7 +123,7 @@ class _Histories:
             self._number(order)
             state, cost = self.of(table.ngrams[:, 1:])
             is_state = self.states[-1] != NONE
-            cost = np.where(is_state, 0.0, cost - table.backoff)
+            cost = np.where(is_state, 0.0, cost + _cost(table.backoff))
             self._reached.append((np.where(is_state, self.states[-1], state), cost))
 
     def _number(self, order: int) -> None:

@@ -39,7 +39,7 @@ def write_graph(path: Path | str, graph: Graph) -> None:
 
 
 def read_graph(path: Path | str) -> Graph:
-    """Read a graph; raise ModelFileError, which names the file, if it is not one."""
+    """Read a graph; raise ModelFileError, which names the file, if it is not a whole one."""
     model = read_model(path)
     if set(model.tensors) != set(ARRAYS):
         raise ModelFileError(
@@ -47,7 +47,25 @@ def read_graph(path: Path | str) -> Graph:
             f"expected {', '.join(sorted(ARRAYS))}"
         )
     arrays = {name: model.tensors[name].numpy() for name in ARRAYS}
-    return Graph(start=model.description["start"], **arrays)
+    if "start" not in model.description:
+        raise ModelFileError(f"{path} is not a whole graph: it has no start; make it again")
+    graph = Graph(start=model.description["start"], **arrays)
+    if not _is_whole(graph):
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
+        raise ModelFileError(
+            f"{path} is not a whole graph: its arrays do not fit together ({lengths}); it is "
+            "damaged: make it again"
+        )
+    return graph
+
+
+def _is_whole(graph: Graph) -> bool:
+    """Return whether the arcs of the states are all arcs, and each array has one of each."""
+    first = graph.first_arc
+    arcs = (graph.label, graph.word, graph.weight, graph.target)
+    if len(first) != graph.num_states + 1 or first[0] != 0 or (np.diff(first) < 0).any():
+        return False
+    return all(len(array) == first[-1] for array in arcs)
 
 
 def make_once(directory: Path, key: str, make: Callable[[], Graph]) -> Path:

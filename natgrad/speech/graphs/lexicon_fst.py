@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -99,8 +100,9 @@ def lexicon_graph(
     """Return the transducer L of some of a lexicon's words, in any sequence.
 
     Between words, and at both ends, there is a silence or not. A word is on the first arc of its
-    pronunciation. A pronunciation that is also that of another word, or begins that of another, or
-    has the silence's phone in it ends in a symbol: so any input with symbols has one reading.
+    pronunciation. A pronunciation that is also that of another word, or begins that of another (or
+    its rest, after a silence), or has the silence's phone in it ends in a symbol: so any input with
+    symbols has one reading.
     """
     present, absent = SilenceCosts.of(lexicon)
     silence, back_off = phones.symbols.number(lexicon.silence), len(phones)
@@ -141,20 +143,21 @@ class _Arc(NamedTuple):
 def _tell_apart(ways: Sequence[tuple[int, ...]], silence: int) -> list[int]:
     """Return the number of the symbol that ends each pronunciation, 0 for none.
 
-    >>> _tell_apart([(2, 3), (2, 3), (2, 3, 4), (5,), (1,)], silence=1)
-    [1, 2, 0, 0, 1]
+    >>> _tell_apart([(2, 3), (2, 3), (2, 3, 4), (5,), (1,), (6,), (1, 6)], silence=1)
+    [1, 2, 0, 0, 1, 1, 2]
     """
     times = Counter(ways)
     beginnings = {way[:length] for way in ways for length in range(1, len(way))}
+    # The silence that one begins with can also be the one before another word: that of the rest.
+    rests = [way[1:] for way in ways if way[0] == silence]
+    beginnings |= {rest[:length] for rest in rests for length in range(1, len(rest) + 1)}
     used: Counter[tuple[int, ...]] = Counter()
     symbols = []
     for way in ways:
-        has_silence = silence in way
-        if not has_silence and times[way] == 1 and way not in beginnings:
+        if silence not in way and times[way] == 1 and way not in beginnings:
             symbols.append(0)
             continue
-        # One group for all with silence in them: it may also be there between words.
-        group = (silence,) if has_silence else way
+        group = tuple(itertools.dropwhile(lambda phone: phone == silence, way))
         used[group] += 1
         symbols.append(used[group])
     return symbols

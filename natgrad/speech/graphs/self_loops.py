@@ -33,7 +33,16 @@ class TransitionCosts(NamedTuple):
 
         Durations carry little information beside the features, hence a scale well below 1.
         """
+        if not 0.0 <= self_loop_scale < np.inf:
+            raise ValueError(f"self_loop_scale is {self_loop_scale}; it must be finite, at least 0")
         staying = states.self_loop.astype(np.float64)
+        is_right = (staying > 0.0) & (staying < 1.0)
+        if not is_right.all():
+            state = int(np.argmin(is_right))
+            raise ValueError(
+                f"HMM state {state} is stayed in with probability {staying[state]}; expected more "
+                "than 0 and less than 1: estimate it again"
+            )
         costs = (-self_loop_scale * np.log(p) for p in (staying, 1.0 - staying))
         return TransitionCosts(*(np.concatenate([[0.0], cost]) for cost in costs))
 
