@@ -85,6 +85,53 @@ def test_bad_path_is_one_clear_message_and_exits_with_2(
         assert missing in error
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["info", ""], "the argument after 'info' is empty"),
+        (["report", "run", "-o", ""], "the argument after '-o' is empty"),
+        (["report", "run", "--out="], "--out= is empty"),
+    ],
+)
+def test_empty_argument_is_refused(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_the_system_says_is_told_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"natgrad: {tmp_path}: Is a directory: expected a file\n"
+    missing = tmp_path / "missing.npz"
+    assert main(["prepare", str(missing), "-o", str(tmp_path / "examples")]) == 2
+    error = capsys.readouterr().err
+    assert error == f"natgrad: {missing}: No such file or directory: check the name\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ModuleNotFoundError("No module named 'kaldifst.core'", name="kaldifst.core"),
+            "No module named 'kaldifst.core': pip install 'natgrad[speech]'",
+        ),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "No module named 'torch'"),
+        (ModuleNotFoundError("ray: pip install it", name="ray"), "ray: pip install it"),
+    ],
+)
+def test_missing_package_is_told_with_the_extra_that_brings_it(
+    training: Any, capsys: pytest.CaptureFixture[str], error: Exception, told: str
+) -> None:
+    training.train_from_toml = fails(error, started=False)
+    assert main(["train", "c.toml"]) == 2
+    assert capsys.readouterr().err == f"natgrad: {told}\n"
+
+
 def test_debug_shows_the_traceback_wherever_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,7 +237,9 @@ def test_arrays_are_prepared_trained_on_and_combined(
     counts = ["--samples-per-job", "200", "--validation-samples", "200"]
     counts += ["--train-subset-samples", "200", "--num-jobs", "2"]
     assert main(["prepare", str(tmp_path / "arrays.npz"), "-o", str(examples), *counts]) == 0
-    assert "1000 samples of 3 classes in " in capsys.readouterr().out
+    prepared = capsys.readouterr().out
+    assert "1000 samples of 3 classes in " in prepared
+    assert prepared.endswith(" kB\n")
     (tmp_path / "run.toml").write_text(
         f'run = {{directory = "{run}", keep_models = true}}\ndata.examples = "{examples}"\n'
         "network = {hidden = [[20, 5]]}\ntraining = {num_epochs = 2, num_jobs = 2}\n"

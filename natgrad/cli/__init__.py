@@ -6,7 +6,9 @@ What a command needs is imported when it runs: `natgrad --help` must not wait fo
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -23,6 +25,14 @@ __all__ = ["main"]
 
 EPILOG = "natgrad COMMAND --help tells the options of each."
 RESUMABLE = ("train", "recipe", "reproduce")
+# What to do about what the operating system says; errors with words of their own say it there.
+WHAT_TO_DO = {
+    FileExistsError: "it is in the way, choose another name",
+    FileNotFoundError: "check the name",
+    IsADirectoryError: "expected a file",
+    NotADirectoryError: "expected a directory where there is a file",
+    PermissionError: "change its permissions or those of its directory, or choose another name",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0, 1 (a run failed, or a check found something), 2 (usage) or 130 (Ctrl-C).
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    _refuse_empty(arguments, parser)
+    options = parser.parse_args(arguments)
     debug = "debug" in options  # given before or after the command
     try:
         code: int | None = options.run(options)
@@ -50,6 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, ValueError) as error:
         return _complain(error, USAGE, debug)
     return code or 0
+
+
+def _refuse_empty(arguments: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """Refuse what a shell makes of "$OUT" if OUT is not set; as a path it would be "."."""
+    for before, argument in zip(["natgrad", *arguments], arguments, strict=False):
+        if not argument:
+            parser.error(f"the argument after {before!r} is empty: expected a name or a value")
+        if re.fullmatch(r"--[\w-]+=", argument):
+            parser.error(f"{argument} is empty: expected a name or a value after it")
 
 
 def _to_go_on(arguments: Sequence[str], options: argparse.Namespace) -> list[str]:
@@ -71,8 +92,28 @@ def _complain(error: BaseException, code: int, debug: bool, where: str = "") -> 
     if isinstance(error, OSError) and error.strerror is not None:
         file = f"{error.filename}: " if error.filename is not None else ""
         text = f"{file}{error.strerror}"
+        if error.errno and error.strerror == os.strerror(error.errno) and type(error) in WHAT_TO_DO:
+            text += f": {WHAT_TO_DO[type(error)]}"
+    elif isinstance(error, ModuleNotFoundError) and (extra := _extra_with(error)) is not None:
+        text += f": pip install 'natgrad[{extra}]'"
     print(f"natgrad: {where}{text or type(error).__name__}", file=sys.stderr)
     return code
+
+
+def _extra_with(error: ModuleNotFoundError) -> str | None:
+    """Return which of natgrad's extras brings a module that Python has not found."""
+    if str(error) != f"No module named {error.name!r}":  # it has words of its own
+        return None
+    try:
+        requirements = importlib.metadata.requires("natgrad") or []
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return None
+    module = str(error.name).partition(".")[0]
+    for requirement in requirements:
+        found = re.match(r"([\w-]+).*\bextra == .(\w+)", requirement)
+        if found and found[1].replace("-", "_").lower() == module:
+            return found[2]
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -49,6 +49,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    from natgrad.recipes.describe import format_bytes
     from natgrad.recipes.prepare import prepare
 
     names = (
@@ -60,7 +61,8 @@ def _prepare(options: argparse.Namespace) -> None:
     )
     print(
         f"{examples.directory}: {examples.num_samples} samples of {examples.num_classes} classes "
-        f"in {examples.num_blocks} blocks, {examples.num_bytes / 1e6:.1f} MB"
+        f"in {examples.num_blocks} block{'s' * (examples.num_blocks != 1)}, "
+        f"{format_bytes(examples.num_bytes)}"
     )
 
 

@@ -16,20 +16,23 @@ from natgrad.run.directory import RunDirectory
 from natgrad.run.events import read_events
 from natgrad.run.model_file import Model, ModelFileError, read_model
 
-__all__ = ["describe"]
+__all__ = ["describe", "format_bytes"]
 
 LONGEST_VALUE = 60
 
 
 def describe(path: str | Path) -> str:
-    """Return what a model file holds or, of a run's directory, how far the run is, as text."""
+    """Return what a model file holds or, of a run's directory, how far the run is, as text.
+
+    The directory of a recipe or an experiment tells how far its stages are.
+    """
     path = Path(path)
     if path.is_dir():
         return _describe_run(path)
     model = read_model(path)
     lines = [
         f"{path}: {_count(sum(t.numel() for t in model.tensors.values()))} values in "
-        f"{len(model.tensors)} tensors, {os.path.getsize(path) / 1e6:.2f} MB",
+        f"{len(model.tensors)} tensors, {format_bytes(os.path.getsize(path))}",
         *_description_lines(model.description),
         "",
         *_tensor_lines(model),
@@ -40,7 +43,7 @@ def describe(path: str | Path) -> str:
 def _description_lines(description: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in description.items():
-        if name == "class_counts":
+        if name == "class_counts" and isinstance(value, list):
             lines.append(_priors_line(value))
         elif isinstance(value, dict):
             items = ", ".join(f"{key} {_value(item)}" for key, item in value.items())
@@ -69,7 +72,11 @@ def _priors_line(counts: Sequence[float]) -> str:
 
 
 def _tensor_lines(model: Model) -> list[str]:
-    parameters = _parameter_names(model)
+    misfit, parameters = None, None
+    try:
+        parameters = _parameter_names(model)
+    except (RuntimeError, TypeError, ValueError) as error:  # what is there is told all the same
+        misfit = f"WARNING: the tensors do not fit the description: {' '.join(str(error).split())}"
     rows = [("tensor", "shape", "values", "norm", "largest", "")]
     for name, tensor in sorted(model.tensors.items(), key=lambda pair: _natural(pair[0])):
         kind = "" if parameters is None or name in parameters else "not trained"
@@ -81,6 +88,8 @@ def _tensor_lines(model: Model) -> list[str]:
         + (f"  {row[5]}" if row[5] else "")
         for row in rows
     ]
+    if misfit is not None:
+        lines.append(misfit)
     bad = {name: _num_non_finite(tensor) for name, tensor in model.tensors.items()}
     for name, num_bad in sorted(bad.items()):
         if num_bad:
@@ -123,8 +132,23 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
+def format_bytes(size: int) -> str:
+    """Write the size of a file in a unit that suits it.
+
+    >>> format_bytes(512), format_bytes(4704), format_bytes(12_300_000)
+    ('512 bytes', '4.7 kB', '12.3 MB')
+    """
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
 def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4f}"
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+def _percent(share: float | None) -> str:
+    return "not finite" if share is None else f"{100 * share:.2f}%"
 
 
 def _count(number: int) -> str:
@@ -141,7 +165,13 @@ def _describe_run(path: Path) -> str:
     last: dict[str, dict[str, Any]] = {}
     for event in read_events(run.events):
         last[event["event"]] = event
-    lines = [f"{path}: {_run_state(last)}", *_progress_lines(last)]
+    try:
+        lines = [f"{path}: {_run_state(last)}", *_progress_lines(last)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{run.events} has an event that is not whole, or of a wrong type ({error}): expected "
+            "those that `natgrad train` writes. Take the file from a copy of the run"
+        ) from error
     iteration = run.last_iteration()
     if run.final.exists():
         lines.append(_model_line("final", run.final))
@@ -161,8 +191,14 @@ def _model_line(kind: str, path: Path) -> str:
 
 def _run_state(last: Mapping[str, dict[str, Any]]) -> str:
     end, start = last.get("end"), last.get("start")
+    if (stage := last.get("stage")) is not None:
+        done = last.get("stage_done")
+        place = "after" if done is not None and done["time"] >= stage["time"] else "in"
+        return f"stages, {place} number {stage['number']} of {stage['num_stages']}, {stage['name']}"
     if end is None or (start is not None and start["time"] > end["time"]):
         return "a run without an end so far (it goes on, or was stopped)"
+    if end.get("message") == "KeyboardInterrupt":  # Ctrl-C: nothing has failed
+        return "a run, interrupted by hand; the same command resumes it"
     message = f": {end['message']}" if end.get("message") else ""
     return f"a run, {end['status']}{message}"
 
@@ -175,12 +211,12 @@ def _progress_lines(last: Mapping[str, dict[str, Any]]) -> list[str]:
             f"{event['epoch']:.2f} of {event['num_epochs']:g}, {event['num_jobs']} jobs, "
             f"objective of jobs {_number(event['objective'])}"
         )
-    else:
+    elif "stage" not in last:
         lines.append("no iteration is complete yet")
     if (event := last.get("diagnostics")) is not None:
         parts = [
-            f"{kind} objective {_number(event[kind]['objective'])}, accuracy "
-            f"{100 * event[kind]['accuracy']:.2f}%"
+            f"{kind} objective {_number(event[kind].get('objective'))}, accuracy "
+            f"{_percent(event[kind].get('accuracy'))}"
             for kind in ("train", "valid")
             if event.get(kind)
         ]

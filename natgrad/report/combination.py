@@ -51,7 +51,8 @@ def _facts(event: Event) -> str:
 
 
 def _weights(run: RunHistory, event: Event) -> Markup | None:
-    weights = event.get("weights") or {}
+    told = event.get("weights") or {}
+    weights = {layer: values for layer, values in told.items() if None not in values}
     inputs = _input_names(event)
     if not weights or not inputs:
         return None
@@ -91,7 +92,9 @@ def _objectives(run: RunHistory, event: Event, color: str) -> Markup | None:
         label = "mean" if name == "mean_objective" else "combined"
         points = [(x, event.get(name)) for x in ends]
         lines.append(Series(label, points, color, style, label))
-    plot = LinePlot(f"{run.name}: objectives of the combined models", "model", height=220)
+    plot = LinePlot(
+        f"{run.name}: objectives of the combined models", "model", height=220, whole_x=True
+    )
     return figure("Objectives", plot.draw(lines))
 
 

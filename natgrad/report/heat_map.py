@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from natgrad.report.line_plot import shortened
 from natgrad.report.markup import Markup, element, join
 from natgrad.report.scale import Scale, format_value
 
@@ -38,13 +39,23 @@ def heat_map(
     rows, spans = _merged_columns(rows, columns)
     left = 14.0 + LETTER_WIDTH * max((len(name) for name, _ in rows), default=0)
     left, top = min(left, 0.35 * width), 6.0
+    num_letters = int((left - 14.0) / LETTER_WIDTH + 1e-9)
     right = 66.0
     height = max(MIN_ROW, min(MAX_ROW, HEIGHT / max(1, len(rows))))
     cell = (width - left - right) / max(1, len(spans))
     parts: list[Markup] = []
     for row, (name, values) in enumerate(rows):
         y = top + height * row
-        parts.append(element("text", name, x=left - 8, y=y + height / 2 + 4, class_="tick end"))
+        parts.append(
+            element(
+                "text",
+                shortened(name, num_letters),
+                element("title", name),
+                x=left - 8,
+                y=y + height / 2 + 4,
+                class_="tick end",
+            )
+        )
         for column, (value, span) in enumerate(zip(values, spans, strict=True)):
             if value is not None:
                 x = left + cell * column

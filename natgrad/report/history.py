@@ -17,6 +17,14 @@ __all__ = ["RunHistory", "read_run", "read_runs"]
 
 Event = dict[str, Any]
 EVENTS_FILE, CONFIG_FILE = "events.jsonl", "config.json"
+# The numbers without which an event cannot be placed or counted; what else it has, it may lack.
+NUMBERS = {
+    "iteration": ("iteration", "num_iterations", "epoch", "num_epochs", "samples", "seconds"),
+    "job": ("iteration", "job", "started", "seconds"),
+    "retry": ("iteration", "job"),
+    "diagnostics": ("iteration",),
+    "remodel": ("iteration",),
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,8 @@ def read_run(path: str | Path, name: str | None = None) -> RunHistory:
 
     Raises:
         FileNotFoundError: if there is no such directory, or no events in it.
-        ValueError: if the events are not events; it names the file and the line.
+        ValueError: if the events are not events, it names the file and the line; or if they are
+            those of stages.
     """
     path = Path(path)
     events_path = path / EVENTS_FILE
@@ -119,12 +128,29 @@ def read_run(path: str | Path, name: str | None = None) -> RunHistory:
             f"{path} {found}; expected the directory of a run, as `natgrad train` makes it"
         )
     events = read_events(events_path)
-    for number, event in enumerate(events, start=1):
-        if not isinstance(event, dict) or not {"time", "event"} <= event.keys():
-            raise ValueError(
-                f'line {number} of {events_path} is not an event: it has no "time" and "event"'
-            )
+    if any(event["event"] == "stage" for event in events):
+        raise ValueError(f"{path} is of a recipe or an experiment, {_where_runs_are(path)}")
+    _check_numbers(events, events_path)
     return _history(path, name or path.resolve().name, events)
+
+
+def _where_runs_are(path: Path) -> str:
+    """Tell which training runs are below a directory that has stages, as recipes make it."""
+    found = sorted(file.parent for file in path.glob(f"*/*/{EVENTS_FILE}"))
+    named = f"; in it there are {', '.join(map(str, found))}" if found else ""
+    return f"not of a training run: give the directory of one{named}"
+
+
+def _check_numbers(events: list[Event], path: Path) -> None:
+    for number, event in enumerate(events, start=1):
+        kind = str(event["event"])
+        for name in ("time", *NUMBERS.get(kind, ())):
+            if not isinstance(event.get(name), int | float):
+                raise ValueError(
+                    f'line {number} of {path}: expected a number as "{name}" of the event '
+                    f'"{kind}", found {event.get(name)!r}. Take the file from a copy of the run, '
+                    "or remove that line"
+                )
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[RunHistory]:

@@ -105,6 +105,7 @@ def _throughput(runs: Sequence[RunHistory]) -> Markup:
         "iteration",
         "samples per second",
         height=220,
+        whole_x=True,
         include=(0.0,),
         y_format=format_count,
     )
@@ -131,6 +132,7 @@ def _job_times(runs: Sequence[RunHistory]) -> Markup:
         "iteration",
         unit + ("" if len(runs) == 1 else ": the median job, and thin the slowest"),
         height=220,
+        whole_x=True,
         include=(0.0,),
     )
     return plot.draw(lines)

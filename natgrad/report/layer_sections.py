@@ -69,7 +69,12 @@ def _relative_change(
     positive = [value for value in all_changes if value > 0]
     limits = (min(positive), max(positive)) if positive else ()
     plot = LinePlot(
-        f"{run.name}: relative change per layer", "iteration", log=True, height=220, include=limits
+        f"{run.name}: relative change per layer",
+        "iteration",
+        height=220,
+        log=True,
+        whole_x=True,
+        include=limits,
     )
     return figure("Relative change, |new \N{MINUS SIGN} old| / |old|", plot.draw(lines))
 
@@ -132,7 +137,7 @@ def _panels(
 
 
 def _panel(title: str, label: str, lines: list[Series]) -> Markup:
-    plot = LinePlot(title, "", label, width=310, height=150, include=(0.0, 1.0))
+    plot = LinePlot(title, "", label, width=310, height=150, whole_x=True, include=(0.0, 1.0))
     return element("figure", plot.draw(lines, [Mark(HIGH, f"{HIGH:g}"), Mark(LOW, f"{LOW:g}")]))
 
 

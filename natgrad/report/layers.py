@@ -58,6 +58,7 @@ def _mean_spectrum(jobs: list[Event], name: str, side: str) -> list[float] | Non
         if job.get("accepted", True)
         and (entry := (job.get("layers") or {}).get(name))
         and entry.get(side)
+        and None not in entry[side]  # not finite: of a job that diverged
     ]
     if not all_of_them:
         return None

@@ -189,13 +189,13 @@ def _seconds_at(run: RunHistory, iteration: int) -> float | None:
 
 def _remodel_marks(runs: Sequence[RunHistory], place: Place) -> list[Mark]:
     """Mark where the network changed, if all runs agree on it; marks of several are a thicket."""
-    if len({tuple((r["iteration"], r["change"]) for r in run.remodels) for run in runs}) != 1:
+    if len({tuple((r["iteration"], r.get("change")) for r in run.remodels) for run in runs}) != 1:
         return []
     marks = []
     for event in runs[0].remodels:
         at = place(runs[0], event["iteration"] - 1)
         if at is not None:
-            marks.append(Mark(at, str(event["change"]).replace("_", " "), vertical=True))
+            marks.append(Mark(at, str(event.get("change")).replace("_", " "), vertical=True))
     return marks if len(runs) == 1 or place is _epoch_at else []
 
 

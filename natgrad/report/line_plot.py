@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from natgrad.report.markup import Markup, element, join
 from natgrad.report.scale import Scale, format_value
 
-__all__ = ["LinePlot", "Mark", "Series"]
+__all__ = ["LinePlot", "Mark", "Series", "shortened"]
 
 MAX_POINTS = 500
 LETTER_WIDTH = 7.0  # of the page's font at 12 px, about
 BOLD_LETTER_WIDTH = 8.0  # of the widest of its fonts, in which lines are named
 LABEL_HEIGHT = 14.0
 MAX_LABEL_LETTERS = 24
+LETTERS_IN_COMMON = 6  # that are kept before a difference
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class LinePlot:
     log, log_x: whether the vertical, or the horizontal, scale is logarithmic
     clip_low: leave room for all but the lowest values, which run out of the plot: for objectives
     that start far below where anything is to be seen
+    whole_x: whether the horizontal values are numbers of something, with nothing between two
     hover: whether to carry the values that the page's script shows at the pointer
     """
 
@@ -62,6 +66,7 @@ class LinePlot:
     height: float = 300.0
     log: bool = False
     log_x: bool = False
+    whole_x: bool = False
     clip_low: bool = False
     hover: bool = True
     include: tuple[float, ...] = ()
@@ -70,8 +75,8 @@ class LinePlot:
 
     def draw(self, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Markup:
         """Return the plot as an SVG element."""
-        labels = [_shortened(line.label) for line in series if line.label]
-        right = max([10.0, *(16.0 + BOLD_LETTER_WIDTH * len(label) for label in labels)])
+        labels = _short_labels(series)
+        right = max([10.0, *(16.0 + BOLD_LETTER_WIDTH * len(text) for text in labels.values())])
         left, top, bottom = 56.0, 24.0 if self.y_label else 10.0, 40.0 if self.x_label else 22.0
         xs = [x for line in series for x, y in line.points if y is not None]
         margin = 0.02 if any(line.style == "dots" for line in series) else 0.0
@@ -85,7 +90,7 @@ class LinePlot:
             self._axes(x, y),
             *_drawn_marks(marks, x, y),
             _clipped(lines, left - 3, top - 3, x.end - left + 6, y.start - top + 6),
-            _end_labels(series, x, y),
+            _end_labels(series, labels, x, y),
             viewBox=f"0 0 {self.width:g} {self.height:g}",
             role="img",
             class_="plot",
@@ -114,6 +119,8 @@ class LinePlot:
             parts.append(element("text", text, x=x.start - 8, y=at + 4, class_="tick end"))
         num_ticks = max(4, int((x.end - x.start) / 75))
         for value in x.ticks(num_ticks):
+            if self.whole_x and value != int(value):
+                continue
             text = self.x_format(value)
             parts.append(
                 element("line", x1=x(value), x2=x(value), y1=y.start, y2=y.start + 4, class_="axis")
@@ -234,7 +241,7 @@ def _drawn_marks(marks: Sequence[Mark], x: Scale, y: Scale) -> list[Markup]:
     return drawn
 
 
-def _end_labels(series: Sequence[Series], x: Scale, y: Scale) -> Markup:
+def _end_labels(series: Sequence[Series], written: Mapping[str, str], x: Scale, y: Scale) -> Markup:
     """Write names at the ends of lines, moved apart where they would overlap."""
     ends = []
     for line in series:
@@ -246,7 +253,7 @@ def _end_labels(series: Sequence[Series], x: Scale, y: Scale) -> Markup:
     for to, (at, height, line) in zip(heights, ends, strict=True):
         text = element(
             "text",
-            _shortened(line.label or ""),
+            written[line.label or ""],
             element("title", line.label),
             x=x.end + 10,
             y=to + 4,
@@ -259,10 +266,27 @@ def _end_labels(series: Sequence[Series], x: Scale, y: Scale) -> Markup:
     return join(*labels)
 
 
-def _shortened(label: str) -> str:
-    if len(label) <= MAX_LABEL_LETTERS:
-        return label
-    return "\N{HORIZONTAL ELLIPSIS}" + label[1 - MAX_LABEL_LETTERS :]
+def _short_labels(series: Sequence[Series]) -> dict[str, str]:
+    """Return how each label is written: whole or its end, or from where it differs from others."""
+    labels = list(dict.fromkeys(line.label for line in series if line.label))
+    short = {label: shortened(label, MAX_LABEL_LETTERS) for label in labels}
+    if len(set(short.values())) < len(labels):
+        long = [label for label in labels if len(label) > MAX_LABEL_LETTERS]
+        same = takewhile(lambda letters: len(set(letters)) == 1, zip(*long, strict=False))
+        begin = max(0, len(list(same)) - LETTERS_IN_COMMON)
+        for label in long:
+            part = label[begin : begin + MAX_LABEL_LETTERS - 2]
+            short[label] = f"{ELLIPSIS}{part}{ELLIPSIS}"
+    return short
+
+
+def shortened(text: str, num_letters: int) -> str:
+    """Return a text, or if it has more letters than that, its end.
+
+    >>> shortened("output", 6), shortened("hidden.0.linear", 9)
+    ('output', '\N{HORIZONTAL ELLIPSIS}0.linear')
+    """
+    return text if len(text) <= num_letters else ELLIPSIS + text[1 - num_letters :]
 
 
 def spread(wanted: Iterable[float], distance: float, low: float, high: float) -> list[float]:

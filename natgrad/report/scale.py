@@ -109,18 +109,20 @@ def format_value(value: float | None, digits: int = 3) -> str:
 
     >>> [format_value(v) for v in (-1.2345, 0.0061234, 1234567.0, 2.0, 1e-7, 0.0, None)]
     ['\N{MINUS SIGN}1.23', '0.00612', '1.23M', '2', '1e\N{MINUS SIGN}7', '0', '\N{EN DASH}']
+    >>> format_value(1.2e25)
+    '1.2e25'
     """
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     size = abs(value)
-    if size >= 9999.5:
+    if 9999.5 <= size < 9.995e14:
         text = format_count(size)
-    elif size >= 10 ** (digits - 1):
-        text = f"{size:.0f}"
-    elif size and size < 1e-4:
+    elif (size and size < 1e-4) or size >= 9.995e14:
         mantissa, exponent = f"{size:.{digits - 1}e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
         text = f"{mantissa}e{int(exponent)}".replace("-", "\N{MINUS SIGN}")
+    elif size >= 10 ** (digits - 1):
+        text = f"{size:.0f}"
     else:
         text = f"{size:.{digits}g}"
     return f"\N{MINUS SIGN}{text}" if value < 0 else text

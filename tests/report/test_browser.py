@@ -22,6 +22,7 @@ BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), No
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium is installed (on Debian: apt-get install chromium)"
 )
+LONG_NAME = "plain-sgd-with-a-name-that-is-longer-than-a-narrow-window-is-wide-lr0.01"
 FIRST_SCRIPT = """<script>
 window.problems = [];
 window.addEventListener("error", (event) => window.problems.push(String(event.message)));
@@ -45,6 +46,8 @@ found.textContent = JSON.stringify({
   requests: performance.getEntriesByType("resource").length,
   background: getComputedStyle(document.body).backgroundColor,
   line: getComputedStyle(document.querySelector("svg.plot .line.strong")).stroke,
+  lines_of_panels: new Set([...document.querySelector(".columns-4").children].map(
+    (e) => e.getBoundingClientRect().top)).size,
   overflow: Math.max(...ends) - window.innerWidth,
 });
 document.body.append(found);
@@ -84,7 +87,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("browser")
     runs = [
         MadeRun(seed=1, num_iterations=12).write(where / "online"),
-        MadeRun(seed=2, num_iterations=12, method="none", resume_at=5).write(where / "plain"),
+        MadeRun(seed=2, num_iterations=12, method="none", resume_at=5).write(where / LONG_NAME),
     ]
     page = write_report(runs, where / "report.html")
     text = page.read_text()
@@ -111,6 +114,16 @@ def test_page_fits_a_narrow_window_and_a_dark_one(page: Path, tmp_path: Path) ->
     assert found["problems"] == []
     assert found["overflow"] <= 0
     assert (found["background"], found["line"]) == ("rgb(20, 23, 28)", "rgb(90, 180, 240)")
+
+
+def test_panels_of_a_layer_are_not_three_and_one(page: Path, tmp_path: Path) -> None:
+    assert look(page, tmp_path, "--window-size=1200,900")["lines_of_panels"] == 1
+
+
+def test_plots_keep_their_size_in_the_narrowest_window(page: Path, tmp_path: Path) -> None:
+    found = look(page, tmp_path, "--window-size=500,900")
+    assert found["overflow"] <= 0
+    assert found["sizes"][0][0] >= 560
 
 
 def test_page_has_its_plots_without_scripts(page: Path, tmp_path: Path) -> None:

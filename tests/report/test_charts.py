@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from natgrad.report.heat_map import MAX_COLUMNS, heat_map
-from natgrad.report.line_plot import MAX_POINTS, LinePlot, Mark, Series
+from natgrad.report.heat_map import LETTER_WIDTH, MAX_COLUMNS, heat_map
+from natgrad.report.line_plot import MAX_LABEL_LETTERS, MAX_POINTS, LinePlot, Mark, Series
 from natgrad.report.markup import Markup, element, join
 from natgrad.report.strip_chart import MAX_BARS, shown_timings, strip_chart
 from natgrad.report.timing import Bar, IterationTiming, Loss
@@ -104,6 +104,31 @@ def test_names_of_marks_do_not_lie_over_one_another() -> None:
     marks = [Mark(value, "grow", vertical=True) for value in (1.0, 2.0, 50.0)]
     svg = LinePlot("t", "x").draw([line], marks)
     assert (len(of_class(svg, "mark")), len(of_class(svg, "mark-name"))) == (3, 2)
+
+
+def test_numbers_of_iterations_are_whole_on_the_axis() -> None:
+    line = Series("run", [(1.0, 1.0), (2.0, 2.0)], "red")
+    svg = LinePlot("t", "iteration", whole_x=True).draw([line])
+    ticks = [e.text for e in of_class(svg, "tick") if "middle" in (e.get("class") or "")]
+    assert ticks == ["1", "2"]
+
+
+@pytest.mark.parametrize("start", ["a-run-of-a-quite-long-series-", ""])
+def test_names_that_end_the_same_are_cut_where_they_differ(start: str) -> None:
+    names = [f"{start}lr{rate}-epochs20-hidden3500-sgd" for rate in ("0.01", "0.02")]
+    lines = [Series(name, [(0.0, 1.0)], "red", label=name) for name in (*names, "plain")]
+    svg = LinePlot("t", "x").draw(lines)
+    written = {e.text for e in of_class(svg, "label")}
+    assert len(written) == 3
+    assert all(len(text or "") <= MAX_LABEL_LETTERS for text in written)
+
+
+def test_long_names_of_a_heat_map_stay_inside() -> None:
+    name = "encoder." * 12
+    svg = heat_map("t", [(name, [1.0])], [1], "iteration")
+    (text,) = of_class(svg, "end")
+    assert float(text.get("x") or 0) > LETTER_WIDTH * len(text.text or "")
+    assert name in svg  # for the pointer
 
 
 def test_everything_is_escaped() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from natgrad.report import read_run, read_runs
+from natgrad.report.history import NUMBERS
 from tests.report.made_runs import FINAL_LAYERS, MadeRun
 
 
 def write_events(path: Path, *events: dict[str, Any]) -> Path:
+    """Write events; the numbers that each needs, and is not given, are 0."""
     path.mkdir()
-    (path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    whole = [{**dict.fromkeys(NUMBERS.get(e["event"], ()), 0), **e} for e in events]
+    (path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in whole))
     return path
 
 
@@ -140,3 +143,30 @@ def test_what_is_not_a_run_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is not JSON"):
         read_run(tmp_path)
+
+
+def test_a_recipe_is_refused_with_the_runs_that_are_in_it(tmp_path: Path) -> None:
+    stage = {"time": 1.0, "event": "stage", "name": "dnn", "number": 1, "num_stages": 1}
+    recipe = write_events(tmp_path / "recipe", stage)
+    with pytest.raises(ValueError, match=r"give the directory of one$"):
+        read_run(recipe)
+    run = MadeRun(num_iterations=2).write(recipe / "dnn" / "run")
+    with pytest.raises(ValueError, match=f"not of a training run.* in it there are {run}$"):
+        read_run(recipe)
+
+
+@pytest.mark.parametrize("found", [None, "many"])
+def test_an_event_without_a_number_that_it_needs_is_refused_by_its_line(
+    tmp_path: Path, found: str | None
+) -> None:
+    event = {"time": 1.0, "event": "iteration", "iteration": 1, "samples": found}
+    path = write_events(tmp_path / "run", start(0.0), event)
+    with pytest.raises(
+        ValueError, match=r'line 2 of .*events\.jsonl: expected a number as "samples"'
+    ):
+        read_run(path, "a name")
+
+
+def test_a_run_has_the_name_that_it_is_given(tmp_path: Path) -> None:
+    path = MadeRun(num_iterations=2).write(tmp_path / "run")
+    assert read_run(path, "a name").name == "a name"

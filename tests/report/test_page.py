@@ -170,7 +170,7 @@ def test_missing_fields_are_shown_as_missing(tmp_path: Path, now: datetime.datet
     optional |= {"accepted", "attempt", "objective", "weights", "objectives", "mean_objective"}
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
     for event in events:
-        for name in optional - ({"change"} if event["event"] == "remodel" else set()):
+        for name in optional:
             event.pop(name, None)
         if event["event"] == "diagnostics":
             event["train"] = None
@@ -202,3 +202,15 @@ def test_combination_shows_weights_and_their_sums(tmp_path: Path, now: datetime.
     (path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     text = Page(render([read_run(path)], now)).text
     assert "1\N{EN DASH}3 4 5 6 models of iterations" in text.replace("  ", " ")
+
+
+def test_weights_that_are_not_finite_are_left_out(tmp_path: Path, now: datetime.datetime) -> None:
+    path = MadeRun(num_iterations=6).write(tmp_path / "run")
+    *others, combine, end = (path / "events.jsonl").read_text().splitlines()
+    event = json.loads(combine)
+    assert event["event"] == "combine"
+    event["weights"]["output"][0] = None
+    (path / "events.jsonl").write_text("\n".join([*others, json.dumps(event), end, ""]))
+    page = Page(render([read_run(path)], now))
+    assert "hidden.0.linear, models of iterations" in page.text
+    assert "output, models of iterations" not in page.text

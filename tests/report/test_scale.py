@@ -79,3 +79,10 @@ def test_written_durations_are_right(seconds: float) -> None:
     words = format_duration(seconds).split(" ")
     read = sum(float(n) * units[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
     assert read == pytest.approx(seconds, rel=0.02, abs=0.06)
+
+
+@given(st.floats(9e14, 1e300))
+def test_numbers_beyond_all_units_are_written_by_their_power_of_ten(value: float) -> None:
+    text = format_value(value)
+    assert float(text.replace("T", "e12")) == pytest.approx(value, rel=6e-3)
+    assert len(text) <= 9

@@ -59,7 +59,7 @@ def test_layers_tell_their_shares_changes_and_spectra(tmp_path: Path) -> None:
 
 
 def test_spectra_are_means_over_the_jobs_that_are_used_and_whole(tmp_path: Path) -> None:
-    def job(number: int, accepted: bool, removed: list[float]) -> dict[str, object]:
+    def job(number: int, accepted: bool, removed: list[float | None]) -> dict[str, object]:
         layers = {"output": {"num_minibatches": 1, "num_limited": 0, "removed_in": removed}}
         fields = {"iteration": 1, "job": number, "accepted": accepted, "layers": layers}
         return {"time": 1.0, "event": "job", **fields}
@@ -70,6 +70,7 @@ def test_spectra_are_means_over_the_jobs_that_are_used_and_whole(tmp_path: Path)
         job(1, True, [0.6, 0.2]),
         job(2, True, [0.9]),
         job(3, False, [0.0, 0.0]),
+        job(4, True, [None, 0.3]),  # not finite
     )
     assert spectra(read_run(path), "removed_in") == {"output": {1: pytest.approx([0.7, 0.3])}}
     assert spectra(read_run(path), "removed_out") == {}
