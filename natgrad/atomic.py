@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -28,7 +29,8 @@ def write_atomically(
     """Write a file under a temporary name and rename it, so that no reader meets half of it.
 
     With `durable`, the content and then the new name are on the disk when this returns. The
-    temporary name is drawn at random: two processes that write the same file do not meet.
+    temporary name is drawn at random: two processes that write the same file do not meet. What is
+    no file, as a device, is refused: it would not be written to, but replaced.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "greeting"
@@ -39,6 +41,7 @@ def write_atomically(
     temporary = path.with_name(_temporary_name(path.name))
     try:
         try:
+            _refuse_what_is_no_file(path)
             with open(temporary, "xb") as file:
                 for chunk in chunks:
                     file.write(chunk)
@@ -59,6 +62,13 @@ def write_atomically(
             "earlier files are intact: make room, or make the directory writable, and run the "
             "same command again",
         ) from error
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is a device or a pipe, and not a file")
 
 
 def leftovers(directory: Path) -> list[Path]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -40,6 +42,16 @@ def test_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -
     with largest_file(1000), pytest.raises(StorageError, match=r"cannot write .*model: File too"):
         write_atomically(path, [b"x" * 900, b"x" * 900])
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("model", b"old")]
+
+
+def test_what_is_no_file_is_refused_and_stays_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    for name, what in (("pipe", "device or a pipe"), ("directory", "directory")):
+        with pytest.raises(StorageError, match=f"cannot write .*{name}: .*{what}"):
+            write_atomically(tmp_path / name, [b"new"])
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert {file.name for file in tmp_path.iterdir()} == {"pipe", "directory"}
 
 
 def test_full_disk_is_a_clear_error_and_earlier_models_stay_whole(small_disk: Path) -> None:

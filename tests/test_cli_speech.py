@@ -319,7 +319,7 @@ def test_language_model_says_what_is_wrong_with_a_text(
     )
     assert told(capsys, "speech", "lm", tmp_path / "none", "-o", out)[::2] == (
         2,
-        f"natgrad: {tmp_path / 'none'}: No such file or directory\n",
+        f"natgrad: {tmp_path / 'none'}: No such file or directory: check the name\n",
     )
     assert not out.exists()
 

@@ -29,7 +29,7 @@ from natgrad.recipes.network_job import (
 from natgrad.recipes.train_config import CombinationConfig
 from natgrad.run.config import ConfigError
 from natgrad.run.directory import RunDirectory
-from natgrad.run.model_file import Model, read_model, write_model
+from natgrad.run.model_file import Model, ModelFileError, read_model, write_model
 
 __all__ = ["combine_models", "combine_run", "iterations_to_combine"]
 
@@ -108,7 +108,12 @@ def combine_models(
     method: str = "generalised",
     data: str = "both",
 ) -> dict[str, Any]:
-    """Combine model files into one, by what they are on a set of examples."""
+    """Combine model files into one, by what they are on a set of examples.
+
+    Raises:
+        ModelFileError: if a file is no model, or the models are of different networks.
+    """
+    common_description(paths)
     return combine_job([[str(path)] for path in paths], str(out), str(examples), method, data)
 
 
@@ -132,6 +137,18 @@ def combine_job(
         write_model(out, tensors, description)
     final = evaluate_model(out, {"examples": examples})
     return {**facts, **final, "seconds": time.perf_counter() - begin}
+
+
+def common_description(paths: Sequence[str | Path]) -> dict[str, Any]:
+    """Return the description of the first of some models, which must all be of one network."""
+    first, *others = (read_model(path).description for path in paths)
+    for path, description in zip(paths[1:], others, strict=True):
+        if description.get("network") != first.get("network"):
+            raise ModelFileError(
+                f"{path} is of another network than {paths[0]}: {description.get('network')}, "
+                f"expected {first.get('network')}. Give models of one network"
+            )
+    return first
 
 
 def _check_fit(network: Mapping[str, Any], examples: Examples) -> None:

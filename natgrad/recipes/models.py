@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from natgrad.parallel.average import average_files
+from natgrad.recipes.combination import common_description
 from natgrad.recipes.describe import describe
 from natgrad.recipes.onnx_export import export_onnx, restore_network
-from natgrad.run.model_file import ModelFileError, read_model, write_model
+from natgrad.run.model_file import write_model
 
 __all__ = ["average_models", "describe", "export_onnx", "restore_network"]
 
@@ -25,15 +26,9 @@ def average_models(
     if not paths:
         raise ValueError("there is nothing to average: give one model file or more")
     weights = [1.0] * len(paths) if weights is None else list(weights)
-    descriptions = [read_model(path).description for path in paths]
-    for path, description in zip(paths, descriptions, strict=True):
-        if description.get("network") != descriptions[0].get("network"):
-            raise ModelFileError(
-                f"{path} is of another network than {paths[0]}: {description.get('network')}, "
-                f"expected {descriptions[0].get('network')}. Average models of one network"
-            )
+    description = common_description(paths)
     if len(weights) != len(paths):
         raise ValueError(f"there are {len(weights)} weights for {len(paths)} models: give one each")
     mean = average_files(paths, weights)
     sources = {"models": [str(path) for path in paths], "weights": weights}
-    write_model(out, mean, {**descriptions[0], "averaged_from": sources})
+    write_model(out, mean, {**description, "averaged_from": sources})

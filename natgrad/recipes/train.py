@@ -86,7 +86,12 @@ def train_from_toml(
     mapping = read_toml(path)
     for assignment in overrides:
         set_key(mapping, assignment)
-    return train(from_mapping(TrainConfig, mapping), on_event)
+    try:
+        config = from_mapping(TrainConfig, mapping)
+    except ConfigError as error:
+        by = f", changed by {', '.join(overrides)}" if overrides else ""
+        raise ConfigError(f"{path}{by}: {error}") from error
+    return train(config, on_event)
 
 
 def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:

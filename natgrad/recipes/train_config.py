@@ -38,6 +38,13 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def _require_some(config: object, *names: str) -> None:
+    """Raise ValueError for a number below 1; None, where it may be, is for others to say."""
+    for name in names:
+        number = getattr(config, name)
+        _require(number is None or number >= 1, f"{name} is {number}, but must be at least 1")
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Where the run leaves what it does, and what its random numbers are drawn from.
@@ -57,10 +64,7 @@ class RunConfig:
         _require(
             -(2**63) <= self.seed < 2**64, f"seed is {self.seed}, but must be a number of 64 bits"
         )
-        _require(
-            self.diagnostics_every >= 1,
-            f"diagnostics_every is {self.diagnostics_every}, but must be at least 1",
-        )
+        _require_some(self, "diagnostics_every")
 
 
 @dataclass(frozen=True)
@@ -105,17 +109,13 @@ class NetworkShape:
             first is None or 0 <= first <= last,
             f"initial_num_hidden is {first}, but hidden lists {last} layers",
         )
-        _require(self.iterations_per_layer >= 1, "iterations_per_layer must be at least 1")
+        _require_some(self, "iterations_per_layer", "normalization_samples")
         _require(0 < self.mix_up_at < 1, "mix_up_at is a part of the run: between 0 and 1")
-        _require(self.normalization_samples >= 1, "normalization_samples must be at least 1")
         _require(
             self.num_subclasses is None or self.output == "mix_up",
             f"num_subclasses is given, but output is {self.output!r}: it goes with 'mix_up'",
         )
-        _require(
-            self.num_subclasses is None or self.num_subclasses >= 1,
-            f"num_subclasses is {self.num_subclasses}, but must be at least 1",
-        )
+        _require_some(self, "num_subclasses")
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,7 @@ class TrainingConfig:
             0 < self.num_epochs < math.inf,
             f"num_epochs is {self.num_epochs}, but must be positive and finite",
         )
-        for name in ("num_jobs", "minibatch_size", "num_threads"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require_some(self, "num_jobs", "minibatch_size", "num_threads")
         _require(
             self.initial_num_jobs is None or 1 <= self.initial_num_jobs <= self.num_jobs,
             f"initial_num_jobs is {self.initial_num_jobs}: it must be from 1 to num_jobs, "
@@ -193,7 +192,7 @@ class CombinationConfig:
     num_models: int = 20
 
     def __post_init__(self) -> None:
-        _require(self.num_models >= 1, "num_models must be at least 1")
+        _require_some(self, "num_models")
 
 
 @dataclass(frozen=True)
@@ -247,8 +246,7 @@ class EngineConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(self.num_workers is None or self.num_workers >= 1, "num_workers must be >= 1")
-        _require(self.max_attempts >= 1, "max_attempts must be at least 1")
+        _require_some(self, "num_workers", "max_attempts")
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,8 @@ def read_model(path: str | Path) -> Model:
         ModelFileError: if it is missing, truncated, or of another kind; it names the file.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a directory; expected a model file, NAME.safetensors")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from natgrad.nn import Network, build, mix_up
+from natgrad.recipes.combination import combine_models
+from natgrad.recipes.describe import format_bytes
 from natgrad.recipes.models import average_models, describe, export_onnx, restore_network
 from natgrad.recipes.plain_network import PlainNetwork
 from natgrad.run.events import EventLog
@@ -62,6 +65,7 @@ def test_description_tells_layers_counts_norms_and_priors(tmp_path: Path) -> Non
     text = describe(path)
     num_trained = sum(parameter.numel() for parameter in network.parameters())
     assert f"{num_trained} parameters are trained" in text
+    assert f"in {len(network.state_dict())} tensors, {format_bytes(path.stat().st_size)}\n" in text
     assert "7 classes counted on 27 samples" in text
     assert "1 of them never seen" in text
     assert "iteration: 3" in text
@@ -84,6 +88,21 @@ def test_values_that_are_not_finite_are_told_by_tensor(tmp_path: Path) -> None:
     text = describe(write(tmp_path / "m.safetensors", network))
     assert "WARNING: 2 values of output.bias are NaN or infinite" in text
     assert "all values are finite" not in text
+
+
+@pytest.mark.parametrize("network", [{"depth": 3}, 5, "other shapes"])
+def test_tensors_that_do_not_fit_the_description_are_told_with_a_warning(
+    tmp_path: Path, network: Any
+) -> None:
+    other = asdict(random_network(hidden=[(20, 4)]).config)
+    described = other if network == "other shapes" else network
+    path = tmp_path / "m"
+    write_model(path, random_network().state_dict(), {"network": described, "class_counts": 7})
+    text = describe(path)
+    assert "class_counts: 7" in text
+    assert "output.weight" in text
+    (warning,) = [line for line in text.splitlines() if line.startswith("WARNING")]
+    assert "do not fit the description" in warning
 
 
 def test_tensors_without_a_network_are_described_too(tmp_path: Path) -> None:
@@ -118,6 +137,32 @@ def test_run_directory_is_described_by_its_events(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     write(tmp_path / "models" / "0002.safetensors", random_network())
     assert f"last model: {tmp_path / 'models' / '0002.safetensors'}" in describe(tmp_path)
+
+
+def test_interrupted_run_has_not_failed(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("end", status="failed", message="KeyboardInterrupt")
+    assert "a run, interrupted by hand" in describe(tmp_path)
+
+
+def test_directory_of_stages_tells_how_far_they_are(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("stage", name="dnn", number=2, num_stages=3)
+    assert describe(tmp_path) == f"{tmp_path}: stages, in number 2 of 3, dnn"
+    log.append("stage_done", name="dnn", seconds=1.0, facts={})
+    assert describe(tmp_path) == f"{tmp_path}: stages, after number 2 of 3, dnn"
+
+
+def test_event_that_is_not_whole_is_refused_by_its_file(tmp_path: Path) -> None:
+    EventLog(tmp_path / "events.jsonl").append("iteration", iteration=2)
+    with pytest.raises(ValueError, match=r"events\.jsonl has an event that is not whole"):
+        describe(tmp_path)
+
+
+def test_results_that_are_not_finite_are_told_so(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("diagnostics", iteration=1, valid={"objective": math.nan, "accuracy": math.nan})
+    assert "valid objective not finite, accuracy not finite" in describe(tmp_path)
 
 
 def test_run_whose_final_model_was_cut_short_is_described_with_a_warning(tmp_path: Path) -> None:
@@ -160,7 +205,7 @@ def test_average_is_the_weighted_mean_and_says_of_what(
     assert restore_network(tmp_path / "mean.safetensors").config == networks[0].config
 
 
-def test_models_of_other_networks_are_not_averaged(tmp_path: Path) -> None:
+def test_models_of_other_networks_are_not_averaged_or_combined(tmp_path: Path) -> None:
     paths = [
         write(tmp_path / "a.safetensors", random_network()),
         write(tmp_path / "b.safetensors", random_network(p=3.0)),
@@ -168,6 +213,8 @@ def test_models_of_other_networks_are_not_averaged(tmp_path: Path) -> None:
     out = tmp_path / "mean.safetensors"
     with pytest.raises(ModelFileError, match=r"b\.safetensors is of another network than"):
         average_models(paths, out)
+    with pytest.raises(ModelFileError, match=r"b\.safetensors is of another network than"):
+        combine_models(paths, out, tmp_path / "examples")
     with pytest.raises(ValueError, match="3 weights for 1 models"):
         average_models(paths[:1], out, [1.0, 1.0, 1.0])
     with pytest.raises(ValueError, match="nothing to average"):

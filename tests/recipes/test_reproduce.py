@@ -152,7 +152,7 @@ def test_a_page_without_a_heading_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "assignments", "message"),
     [
-        ("sise", None, [], "no experiment 'sise': did you mean size"),
+        ("sise", None, [], "no experiment 'sise' .did you mean size"),
         ("size", "/tmp", [], "size makes its own data: leave it out"),
         ("weight", None, [], "weight needs --data DIR: a directory of scales"),
         ("weight", "/nowhere", [], "/nowhere; expected a directory: a directory of scales"),

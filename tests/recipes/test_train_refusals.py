@@ -16,7 +16,7 @@ from natgrad.data import (
     segments_of_vectors,
 )
 from natgrad.recipes.combination import combine_models
-from natgrad.recipes.train import TrainConfig, train
+from natgrad.recipes.train import TrainConfig, train, train_from_toml
 from natgrad.run.config import ConfigError
 from natgrad.run.model_file import ModelFileError
 from tests.recipes.small_run import (
@@ -38,7 +38,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"training": {"num_jobs": 0}}, "in 'training': num_jobs must be at least 1"),
+        ({"training": {"num_jobs": 0}}, "in 'training': num_jobs is 0, but must be at least 1"),
         ({"training": {"initial_num_jobs": 3}}, "initial_num_jobs is 3: .* from 1 to num_jobs, 2"),
         ({"training": {"final_effective_lr": 1.0}}, "final one not above the initial one"),
         ({"training": {"num_epoch": 1}}, "unknown key 'training.num_epoch': did you mean"),
@@ -195,3 +195,13 @@ def test_models_are_not_combined_by_examples_that_do_not_fit(
         )
         with pytest.raises(ConfigError, match=message):
             combine_models([final, final], tmp_path / "out", other)
+
+
+def test_mistakes_in_a_file_name_it_and_what_changed_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('run.directory = "run"\ndata.examples = "examples"\nnetwork.hidden = [[8, 4]]\n')
+    with pytest.raises(ConfigError, match=r"run\.toml, changed by training\.num_jobs=0: in 'tra"):
+        train_from_toml(path, ["training.num_jobs=0"])
+    path.write_text("netwrok.hidden = [9]\n")
+    with pytest.raises(ConfigError, match=r"run\.toml: unknown key 'netwrok': did you mean"):
+        train_from_toml(path)

@@ -46,5 +46,5 @@ def test_absent_and_foreign_files_are_refused_by_name(tmp_path: Path) -> None:
     safetensors.torch.save_file({"w": torch.ones(1)}, tmp_path / "other")
     with pytest.raises(ModelFileError, match=r"other is in the safetensors format, but was not"):
         read_model(tmp_path / "other")
-    with pytest.raises(ModelFileError, match="is not a whole model file"):
+    with pytest.raises(ModelFileError, match="is a directory; expected a model file"):
         read_model(tmp_path)

@@ -75,9 +75,9 @@ def reproduce(
 def _named(name: str) -> Experiment[Any]:
     if name not in EXPERIMENTS:
         close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = f" (did you mean {close[0]}?)" if close else ""
         raise ValueError(
-            f"there is no experiment {name!r}: {hint}There are {', '.join(EXPERIMENTS)}"
+            f"there is no experiment {name!r}{hint}: expected one of {', '.join(EXPERIMENTS)}"
         )
     return EXPERIMENTS[name]
 

@@ -110,7 +110,7 @@ def _estimate_discounts(counts: NDArray[np.int64], order: int) -> Discounts:
     raise ValueError(
         f"there are {once}, {twice}, {thrice}, {four_times} different {order}-grams counted 1, 2, "
         "3, 4 times; expected falling numbers above 0, for discounts to be estimated: give more "
-        "text, or a lower order, or discounts=SMALL_TEXT_DISCOUNTS"
+        "text, or a lower order, or discounts=SMALL_TEXT_DISCOUNTS (--small-text-discounts)"
     )
 
 
