@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
 
-from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER
+from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER, learning_rate
 from natgrad.optim.online import check_options
 
 
 def listed(group: Mapping[str, Any]) -> list[nn.Module | nn.Parameter]:
     """Return the modules and parameters that a group names: one, or any nesting of iterables."""
+    if not isinstance(group, Mapping):
+        raise TypeError(
+            "groups must be a list of dictionaries with 'params' and options, but one of them is "
+            f"{type(group).__name__}"
+        )
     if "params" not in group:
         raise ValueError(
             "a parameter group needs 'params', the modules or parameters it is for, "
@@ -53,8 +57,7 @@ def check_group(group: Mapping[str, Any], known: set[str]) -> None:
             f"a parameter group has the options {', '.join(sorted(known))}, "
             f"but got {', '.join(sorted(unknown))}"
         )
-    if not 0.0 <= float(group["lr"]) < math.inf:
-        raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']}")
+    learning_rate(group)
     if group["method"] not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, but got {group['method']!r}")
     limit = group["max_change_per_sample"]

@@ -8,9 +8,10 @@ row per sample. The bias is one more column of W, whose input is always 1.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -40,10 +41,19 @@ class Call(NamedTuple):
 
 
 class OpenCall:
-    """A forward call of a layer whose backward pass may come; it lives as long as its graph."""
+    """A forward call of a layer whose backward pass may come; it lives as long as its graph.
 
-    def __init__(self, bias: Parameter | None) -> None:
+    node: the call's own in that graph, which is what autograd hands to its backward function
+    """
+
+    def __init__(self, bias: Parameter | None, node: Any) -> None:
         self.bias = bias
+        self._node = weakref.ref(node)
+
+    def is_in_this_pass(self) -> bool:
+        """Whether the backward pass that goes on leads through this call, or has done so."""
+        node = self._node()
+        return node is not None and bool(torch._C._will_engine_execute_node(node))
 
 
 class Gradient(NamedTuple):
@@ -64,15 +74,16 @@ class WeightMatrix:
         self.shared = shared
         self.learned = Learned()
         self._open_calls: weakref.WeakSet[OpenCall] = weakref.WeakSet()
+        self._awaited: weakref.WeakSet[OpenCall] = weakref.WeakSet()  # in the pass that goes on
         self._calls: list[Call] = []
-        self._changed = False
+        self.has_changed = False
         self._before: tuple[Any, ...] | None = None
 
     # -- collecting the rows of a minibatch ------------------------------------------------------
 
-    def open_call(self, bias: Parameter | None) -> OpenCall:
+    def open_call(self, bias: Parameter | None, node: Any) -> OpenCall:
         """Expect the rows of a call of a layer, for as long as what is returned is kept."""
-        call = OpenCall(bias)
+        call = OpenCall(bias, node)
         self._open_calls.add(call)
         return call
 
@@ -81,24 +92,14 @@ class WeightMatrix:
 
         With `fused`, the weights are changed instead, and nothing is returned.
         """
-        if self._changed:
-            raise RuntimeError(
-                f"a second backward pass reached layer '{self.name}' before optimizer.step(), but "
-                "fused=True has already changed its weights in the first: call step() after each "
-                "backward pass, or put all but the last into `with optimizer.accumulate():`, or "
-                "use fused=False"
-            )
-        is_again = call not in self._open_calls  # a second backward pass through a retained graph
-        self._open_calls.discard(call)
+        if self.has_changed:
+            self.refuse_second_pass()
         if self.shared.accumulating:
             # After this pass, others may overwrite what the rows are views of.
             self._calls.append(Call(X.clone(), Y.clone(), call.bias))
             return None
         self._calls.append(Call(X, Y, call.bias))
-        if self._open_calls or is_again:
-            # Another call of the layer may follow in this backward pass; if it was never meant to
-            # (its output was not used), the end of the pass completes the minibatch.
-            at_end_of_backward(self.complete)
+        if self._awaits_another_after(call):
             return None
         with full_precision(X):
             gradient = self._complete()
@@ -107,6 +108,25 @@ class WeightMatrix:
         if self.shared.lessons:
             at_end_of_backward(self.shared.learn)
         return gradient
+
+    def refuse_second_pass(self) -> NoReturn:
+        """Raise RuntimeError: with `fused`, one backward pass has already changed the weights."""
+        raise RuntimeError(
+            f"a second backward pass reached layer '{self.name}' before optimizer.step(), but "
+            "fused=True has already changed its weights in the first: call step() after each "
+            "backward pass, or put all but the last into `with optimizer.accumulate():`, or "
+            "use fused=False"
+        )
+
+    def _awaits_another_after(self, call: OpenCall) -> bool:
+        """Whether this backward pass leads through other calls of the weight's layers, too.
+
+        Other graphs may be alive: those of outputs that are kept, or were not used.
+        """
+        if call not in self._awaited and len(self._open_calls) > 1:
+            self._awaited.update(c for c in self._open_calls if c.is_in_this_pass())
+        self._awaited.discard(call)
+        return len(self._awaited) > 0
 
     def complete(self) -> None:
         """Let the rows that were collected, if any, be a whole minibatch."""
@@ -130,7 +150,7 @@ class WeightMatrix:
         try:
             X_bar, Y_bar = self._precondition(X, Y)
         except NonFiniteError:
-            self.learned.restore(before)
+            self._forget(before)
             # The first that is met: from there, bad values spread to all that follow.
             inputs = Y[:, : self.weight[0].numel()]  # without the columns of ones
             self.shared.refused = self.shared.refused or bad_rows(self.name, X, inputs)
@@ -139,13 +159,24 @@ class WeightMatrix:
             X_bar, Y_bar = PlainRows(X, 0.0), PlainRows(Y, 0.0)
         if not self.shared.fused and self._before is None:
             self._before = before
-        lr = float(self.group["lr"])
+        lr = learning_rate(self.group)
         factor = change_factor(lr, self.group["max_change_per_sample"], X_bar, Y_bar)
         self.learned.count(is_limited=factor < 1.0)
         if not self.shared.fused:
             return self._gradient(biases, X_bar, Y_bar, factor)
-        self._change(biases, X_bar, Y_bar, -lr * factor)
+        try:
+            self._change(biases, X_bar, Y_bar, -lr * factor)
+        except NonFiniteError as error:
+            self._forget(before)
+            self.shared.refused = f"layer '{self.name}': {error}"
         return None
+
+    def _forget(self, before: tuple[Any, ...]) -> None:
+        """Forget what this minibatch has taught, or is about to teach."""
+        fishers = (self.learned.fisher_in, self.learned.fisher_out)
+        lessons = self.shared.lessons
+        self.shared.lessons = [lesson for lesson in lessons if lesson.fisher not in fishers]
+        self.learned.restore(before)
 
     # -- the natural gradient --------------------------------------------------------------------
 
@@ -197,15 +228,18 @@ class WeightMatrix:
 
     def _change(self, biases: list[Parameter], X: Rows, Y: Rows, scale: float) -> None:
         parameters = [self.weight, *biases]
-        if all(p.is_contiguous() and p.dtype == X.X.dtype for p in parameters):
+        if all(p.is_contiguous() and p.dtype == X.X.dtype and p.requires_grad for p in parameters):
             weight = self.weight if self.weight.dim() == 2 else self.weight.flatten(1)
             _add_product_(weight, biases, X, Y, scale, keep=True)
         else:
             gradient = self._gradient(biases, X, Y, scale)
-            self.weight.add_(gradient.weight)
-            for bias, grad in gradient.biases.items():
-                bias.add_(grad)
-        self._changed = True
+            changes = {self.weight: gradient.weight, **gradient.biases}
+            if not all(bool(change.isfinite().all()) for change in changes.values()):
+                raise NonFiniteError(f"its change is beyond what {self.weight.dtype} can hold")
+            for parameter, change in changes.items():
+                if parameter.requires_grad:  # it may have been frozen since the forward pass
+                    parameter.add_(change)
+        self.has_changed = True
         self.shared.updated.append(self.name)
 
     # -- between steps ---------------------------------------------------------------------------
@@ -213,8 +247,9 @@ class WeightMatrix:
     def finish(self) -> None:
         """Settle what this step did: there is no way back from here."""
         self._before = None
-        self._changed = False
+        self.has_changed = False
         self._calls.clear()
+        self._awaited.clear()
 
     def take_back(self) -> None:
         """Return to the Fisher factors of the last `finish`; weights that changed stay changed."""
@@ -280,6 +315,14 @@ def _add_product_(
     add_products_(weight, biases, terms, scale=scale * X.gamma * Y.gamma, keep=keep)
 
 
+def learning_rate(group: Mapping[str, Any]) -> float:
+    """Return a group's learning rate, as it is now: it may have been set to anything since."""
+    lr = float(group["lr"])
+    if not 0.0 <= lr < math.inf:
+        raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']}")
+    return lr
+
+
 def _compute_dtype(weight: Tensor) -> torch.dtype:
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
@@ -310,5 +353,7 @@ def accumulate_grad(parameter: Parameter, grad: Tensor) -> None:
     before = parameter.grad
     if before is None:
         parameter.grad = grad
-    else:  # torch adds a sparse tensor to a dense one, but not the other way round
-        parameter.grad = grad + before if before.is_sparse else before + grad
+    elif before.is_sparse:  # torch adds a sparse tensor to a dense one, but not the other way round
+        parameter.grad = grad + before
+    else:  # in its place: it may be a part of a larger buffer
+        before.add_(grad)

@@ -15,7 +15,7 @@ from natgrad.optim.backward_pass import Pass
 from natgrad.optim.groups import check_bias, check_group, listed, parameters_of
 from natgrad.optim.hogwild import counterparts
 from natgrad.optim.learned import Learned
-from natgrad.optim.matrix import WeightMatrix
+from natgrad.optim.matrix import WeightMatrix, learning_rate
 from natgrad.optim.refusal import bad_gradient
 from natgrad.optim.rows import NonFiniteError
 
@@ -104,7 +104,7 @@ class NGSGD(torch.optim.Optimizer):
         self._tapped: list[tuple[nn.Module, WeightMatrix]] = []
         self._names: dict[Tensor, str] = {}
         self._know(model)
-        own = [{**group, "params": listed(group)} for group in groups]
+        own = [dict(group, params=listed(group)) for group in groups]
         named = {parameter for group in own for parameter in parameters_of(group["params"])}
         rest = [parameter for parameter in model.parameters() if parameter not in named]
         super().__init__([{"params": rest}, *own] if rest or not own else own, defaults)
@@ -171,7 +171,7 @@ class NGSGD(torch.optim.Optimizer):
         self._pass.learn()  # what a backward pass that did not come to its end has left
         self._refuse_if_not_finite()
         for group in self.param_groups:
-            lr = float(group["lr"])
+            lr = learning_rate(group)
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     parameter.add_(parameter.grad, alpha=-lr)

@@ -4,28 +4,34 @@ The only file that knows `nn.Linear`, `nn.Conv1d` and `nn.Conv2d`. A tapped laye
 always did, but in the backward pass its weight gradient X^T Y is left to the `WeightMatrix`, which
 forms X_bar^T Y_bar in its place.
 
-A tap is an attribute `forward` on the layer, bound to it, that looks up the layer's tap in a weak
-dictionary: a copy of the model (`copy.deepcopy`, pickle) and a model whose optimizer is gone find
-none, and run as if never tapped.
+A tapped layer has another `forward`, which looks up the layer's tap in a weak dictionary. What is
+copied of it (`copy.deepcopy`, pickle) has its own again, and a model whose optimizer is gone finds
+no tap: both run as if never tapped.
 """
 
 from __future__ import annotations
 
-import types
 import weakref
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.grad import conv1d_input, conv2d_input
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from natgrad.optim.matrix import WeightMatrix, accumulate_grad
+from natgrad.optim.other_forward import give_forward, own_class, take_forward_back
 from natgrad.optim.product import linear, times
 
 _taps: weakref.WeakKeyDictionary[nn.Module, weakref.ref[WeightMatrix]]
 _taps = weakref.WeakKeyDictionary()
+
+# As they are now: what is put in their place later may compute something else.
+LINEAR_FORWARD = nn.Linear.forward
+CONVOLUTION_FORWARDS = (nn.Conv1d.forward, nn.Conv2d.forward)
 
 
 def can_tap(module: nn.Module) -> bool:
@@ -37,27 +43,25 @@ def can_tap(module: nn.Module) -> bool:
         return False  # complex, or no numbers at all
     if getattr(module, "bias", None) is not module._parameters.get("bias"):
         return False
-    forward = type(module).forward
-    if getattr(module.forward, "__func__", None) not in (forward, _forward):
+    if "forward" in vars(module):
         return False  # this one layer has been given another forward
-    if forward is nn.Linear.forward:
+    forward = own_class(module).forward
+    if forward is LINEAR_FORWARD:
         return True
-    if forward is nn.Conv1d.forward or forward is nn.Conv2d.forward:
-        return bool(module.groups == 1)
-    return False
+    return forward in CONVOLUTION_FORWARDS and bool(module.groups == 1)
 
 
 def install(module: nn.Module, matrix: WeightMatrix) -> None:
     """Let `module` hand its rows to `matrix`, and to no other from now on."""
     _taps[module] = weakref.ref(matrix)
-    module.forward = types.MethodType(_forward, module)
+    give_forward(module, _forward)
 
 
 def remove(module: nn.Module, matrix: WeightMatrix) -> None:
     """Undo `install`, unless another matrix has taken the layer over since."""
     if tapped_by(module) is matrix:
         del _taps[module]
-        module.__dict__.pop("forward", None)
+        take_forward_back(module)
 
 
 def tapped_by(module: nn.Module) -> WeightMatrix | None:
@@ -75,19 +79,23 @@ def _forward(self: nn.Module, input: Tensor) -> Tensor:
         or not matrix.weight.requires_grad
         or not matrix.shared.tapped
         or not torch.is_grad_enabled()
+        or torch._C._are_functorch_transforms_active()  # derivatives are not those of a minibatch
+        or forward_ad._current_level >= 0
         or input.layout != torch.strided  # sparse or nested: no matrix of rows
         or input.is_nested
     ):
-        output: Tensor = type(self).forward(self, input)
+        output: Tensor = own_class(self).forward(self, input)
         return output
+    if matrix.shared.fused and getattr(DistributedDataParallel, "_active_ddp_module", None):
+        raise RuntimeError(
+            f"layer '{matrix.name}' is in a DistributedDataParallel, which averages gradients, and "
+            "NGSGD with fused=True leaves none: each process would train alone. Use fused=False"
+        )
     if torch.is_autocast_enabled(input.device.type) and input.dtype != torch.float64:
         input = input.to(torch.get_autocast_dtype(input.device.type))
     if isinstance(self, nn.Linear):
         return _TappedLinear.apply(input, self.weight, self.bias, matrix)  # type: ignore[no-any-return, no-untyped-call]
     return _tapped_convolution(self, input, matrix)
-
-
-_forward.__name__ = "forward"  # so that pickle finds the layer's own method in its place
 
 
 def _collect(ctx: Any, X: Tensor, Y: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -119,7 +127,10 @@ def _is_backward_to_weight(ctx: Any) -> bool:
         return False
 
 
-def _refuse_second_derivative(ctx: Any) -> None:
+def _refuse_what_cannot_be(ctx: Any) -> None:
+    """Raise RuntimeError for a backward pass that would be wrong, before tensors are unpacked."""
+    if ctx.matrix.has_changed and _is_backward_to_weight(ctx):
+        ctx.matrix.refuse_second_pass()
     # torch's once_differentiable stays silent where the incoming derivative is a constant.
     if torch.is_grad_enabled():
         raise RuntimeError(
@@ -133,7 +144,7 @@ class _TappedLinear(torch.autograd.Function):
     def forward(
         ctx: Any, input: Tensor, weight: Tensor, bias: nn.Parameter | None, matrix: WeightMatrix
     ) -> Tensor:
-        ctx.matrix, ctx.call = matrix, matrix.open_call(bias)
+        ctx.matrix, ctx.call = matrix, matrix.open_call(bias, ctx)
         ctx.save_for_backward(input, weight)
         output = linear(input, weight, bias)
         # What a Function returns must be no view, or it could not be changed in place.
@@ -141,7 +152,7 @@ class _TappedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        _refuse_second_derivative(ctx)
+        _refuse_what_cannot_be(ctx)
         input, weight = ctx.saved_tensors
         grad_input = None
         if ctx.needs_input_grad[0]:
@@ -178,14 +189,14 @@ class _TappedConvolution(torch.autograd.Function):
         matrix: WeightMatrix,
         geometry: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     ) -> Tensor:
-        ctx.matrix, ctx.call, ctx.geometry = matrix, matrix.open_call(bias), geometry
+        ctx.matrix, ctx.call, ctx.geometry = matrix, matrix.open_call(bias, ctx), geometry
         ctx.save_for_backward(input, weight)
         convolve = F.conv1d if weight.dim() == 3 else F.conv2d
         return convolve(input, weight, bias, *geometry)
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        _refuse_second_derivative(ctx)
+        _refuse_what_cannot_be(ctx)
         input, weight = ctx.saved_tensors
         stride, padding, dilation = ctx.geometry
         grad_input = None

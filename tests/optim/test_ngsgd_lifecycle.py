@@ -109,11 +109,12 @@ def test_dropped_optimizer_leaves_a_plain_model() -> None:
 
 def test_released_model_is_as_before() -> None:
     model = network()
-    attributes = [set(vars(module)) for module in model.modules()]
+    before = [(type(module), set(vars(module))) for module in model.modules()]
     optimizer = NGSGD(model, **OPTIONS)
-    assert [set(vars(module)) for module in model.modules()] != attributes
+    assert [(type(module), set(vars(module))) for module in model.modules()] != before
+    assert str(model) == str(network())
     optimizer.release()
-    assert [set(vars(module)) for module in model.modules()] == attributes
+    assert [(type(module), set(vars(module))) for module in model.modules()] == before
     assert_plain(model)
     with pytest.raises(RuntimeError, match="release"):
         optimizer.step()

@@ -199,7 +199,9 @@ def test_models_are_not_combined_by_examples_that_do_not_fit(
 
 def test_mistakes_in_a_file_name_it_and_what_changed_it(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
-    path.write_text('run.directory = "run"\ndata.examples = "examples"\nnetwork.hidden = [[8, 4]]\n')
+    path.write_text(
+        'run.directory = "run"\ndata.examples = "examples"\nnetwork.hidden = [[8, 4]]\n'
+    )
     with pytest.raises(ConfigError, match=r"run\.toml, changed by training\.num_jobs=0: in 'tra"):
         train_from_toml(path, ["training.num_jobs=0"])
     path.write_text("netwrok.hidden = [9]\n")
