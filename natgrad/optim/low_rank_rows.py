@@ -16,7 +16,7 @@ from torch import Tensor
 from natgrad.optim.factor import FisherFactor, alike, column
 from natgrad.optim.product import add_times, times
 from natgrad.optim.product_sum import Term
-from natgrad.optim.rows import DenseRows, Rows
+from natgrad.optim.rows import DenseRows, Rows, squared_frobenius_norm
 
 MIN_SHRINKAGE = 1e-2  # of ||X_hat||^2 / ||X||^2: below it, X_hat is formed for its norm
 
@@ -72,8 +72,8 @@ class LowRankRows(Rows):
         self.squared_norm = squared_norm
         self._H, self._removal = H, removal
         self._lost = H * removal.lost
-        lost = (self._lost if self._lost.is_contiguous() else self._lost.t()).view(-1)
-        self._squared = squared_norm - lost.dot(lost).item()  # ||X_hat||^2, for eqn:gammat
+        # ||X_hat||^2, for eqn:gammat. Not by one sum over all: with many rows, that has few digits.
+        self._squared = squared_norm - squared_frobenius_norm(self._lost)
         self.gamma = math.sqrt(squared_norm / self._squared) if self._squared > 0.0 else 1.0
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -179,7 +180,18 @@ class NGSGD(torch.optim.Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients, and with them what an unfinished step has learned or refused."""
+        """Forget all gradients, and with them what an unfinished step has learned or refused.
+
+        With `fused`, weights that a backward pass has changed stay so; there is a warning.
+        """
+        if self._pass.updated:
+            warnings.warn(
+                f"zero_grad cannot take back how a backward pass has changed {self._updated()} "
+                "since the last step, as fused=True: call step() after each backward pass that is "
+                "this optimizer's; for others, as through a discriminator, freeze the layers, or "
+                "make the forward pass within optimizer.untapped()",
+                stacklevel=2,
+            )
         if set_to_none:  # torch's own would first report to the profiler, in 30 us
             for group in self.param_groups:
                 for parameter in group["params"]:
@@ -204,7 +216,7 @@ class NGSGD(torch.optim.Optimizer):
         if updated:
             consequence = (
                 "with fused=True, these layers had been updated before it was met: "
-                f"{', '.join(updated)}; the others are as they were"
+                f"{self._updated()}; the others are as they were"
             )
         else:
             consequence = "no parameter and no Fisher factor has changed"
@@ -213,6 +225,9 @@ class NGSGD(torch.optim.Optimizer):
             f"the step is refused. {refused}. {consequence[0].upper()}{consequence[1:]}. "
             "Look for bad values in the data or the loss, or lower lr or max_change_per_sample"
         )
+
+    def _updated(self) -> str:
+        return ", ".join(self._pass.updated)
 
     def _finish(self) -> None:
         for matrix in self._matrices.values():
@@ -343,6 +358,12 @@ class NGSGD(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned, for a model of the same layers."""
+        if "param_groups" not in state_dict or "state" not in state_dict:
+            raise ValueError(
+                "this is no state of an optimizer: expected what state_dict() returned, with "
+                "'state' and 'param_groups', but it has "
+                f"{', '.join(sorted(map(str, state_dict))) or 'nothing'}"
+            )
         read: dict[Tensor, Learned] = {}
 
         def read_before(_: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:

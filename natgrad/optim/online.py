@@ -81,8 +81,11 @@ class OnlineFisher:
         with full_precision(X):
             rows, lessons = self.meet(as_rows("OnlineFisher.precondition", X), is_formed=True)
             learn(lessons)
+            X_bar = rows.dense().to(X.dtype)
+            if X_bar.data_ptr() == X.data_ptr():  # the caller's own, to whom X_bar is another
+                X_bar = X_bar.clone()
             # The squares of half-precision numbers overflow it: they stay as they are.
-            return rows.dense().to(X.dtype), rows.squared_row_norms()
+            return X_bar, rows.squared_row_norms()
 
     def meet(self, X: Tensor, is_formed: bool = False) -> tuple[Rows, list[Lesson]]:
         """Return the preconditioned X (N, D), and what there is to `learn` from it.

@@ -37,7 +37,7 @@ from natgrad.optim.rows import (
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 1e4  # how much round-off may be amplified before the computation goes to float64
 MIN_SQUARED_NORM = 1e-30  # of X: below it, one over it, or its parts, leave float32's range
-MIN_DIFFERENCE = 1e-3  # of the mean of M_ii - sum_j M_ij^2: below it, X_hat itself is used
+MAX_NORM_LOSS = 400.0  # how much round-off may be amplified in ||X_hat||^2 before X_hat is formed
 
 
 def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
@@ -117,7 +117,7 @@ class _MixedRows(Rows):
         self.X = X
         self.squared_norm = squared_norm
         diagonal, norms = M.diagonal(), torch.linalg.vector_norm(M, dim=1)
-        self._M, self._unit = M, unit
+        self._M, self._unit, self._norms = M, unit, norms
         self._b = diagonal.reciprocal()
         self._difference = torch.addcmul(diagonal, norms, norms, value=-1.0)
         squared = unit * self._difference.dot(self._b.square()).item()
@@ -125,8 +125,17 @@ class _MixedRows(Rows):
 
     @property
     def knows_its_norm(self) -> bool:
-        """Whether the difference has its digits: not with samples all alike, or a huge alpha."""
-        return self._difference.mean().item() >= MIN_DIFFERENCE
+        """Whether the difference has its digits: not with samples all alike, or a huge alpha.
+
+        To round I + X X^T / unit, whose elements are about size, changes M_ii, and so the
+        difference, by about eps size sqrt(N) sum_j M_ij^2; to round M, by eps sum_j M_ij^2. In the
+        sum of N rows, 1 / sqrt(N) of that is left.
+        """
+        num_rows = self.X.shape[0]
+        size = self.squared_norm / (self._unit * num_rows)  # of the diagonal, in the mean
+        squared = torch.linalg.vector_norm(self._norms).item() ** 2  # sum_ij M_ij^2
+        lost = (1.0 / math.sqrt(num_rows) + size) * squared
+        return bool(lost <= MAX_NORM_LOSS * self._difference.sum().item())
 
     def terms(self, Y: Tensor) -> list[Term]:
         """Return X_hat^T Y = X^T (M diag(b) Y)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -500,3 +501,39 @@ def test_autocast_does_not_round_what_is_preconditioned() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             found, _ = within.precondition(X)
         assert torch.equal(found, plain.precondition(X)[0])
+
+
+def test_norm_of_many_rows_with_a_mean_has_its_digits() -> None:
+    """What is taken out of them is a sum of N rank squares: in float32, not in one go."""
+    X = 1.0 + 0.3 * torch.randn(50_000, 32, generator=torch.Generator().manual_seed(0))
+    rows, _ = OnlineFisher(rank=20).meet(X)
+    norm = float(rows.hat().double().norm()) * rows.gamma
+    assert norm == pytest.approx(float(X.double().norm()), rel=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(12))
+def test_directions_stay_orthonormal_where_derivatives_come_and_go(
+    seed: int, dtype: torch.dtype
+) -> None:
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    wide, narrow = OnlineFisher(90), OnlineFisher(10, num_samples_history=200.0)
+    few = draw(2, 1500)
+    for _ in range(2):
+        wide.precondition(0.05 * draw(1, 1500))
+        wide.precondition(draw(1, 2) @ few)
+    narrow.precondition(1.3e-3 * draw(64, 20))
+    narrow.precondition(draw(64, 3) @ draw(3, 20))
+    for fisher in (wide, narrow):
+        assert fisher.factor is not None
+        R = fisher.factor.R.double()
+        error = (R @ R.t() - torch.eye(len(R), dtype=torch.float64)).abs().max()
+        assert float(error) < 0.3 * math.sqrt(torch.finfo(dtype).eps)  # 1e-4, 4e-9
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_is_returned_is_not_the_callers_matrix(rank: int) -> None:
+    for X in (torch.zeros(3, 4), torch.ones(3, 4)):
+        before = X.clone()
+        OnlineFisher(rank).precondition(X)[0].mul_(2.0)
+        assert torch.equal(X, before)

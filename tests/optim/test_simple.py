@@ -196,3 +196,17 @@ def test_autocast_does_not_round_what_is_preconditioned() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = precondition_simple(X)
     assert torch.equal(found, precondition_simple(X))
+
+
+@pytest.mark.parametrize(("N", "D"), [(2, 1000), (2, 100), (8, 250), (16, 125), (32, 64), (64, 64)])
+@pytest.mark.parametrize("alpha", [0.4, 4.0])
+def test_norm_of_few_rows_that_are_nearly_parallel_has_its_digits(
+    N: int, D: int, alpha: float
+) -> None:
+    """It follows from a difference of elements of M, which are nearly equal then."""
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        X = torch.randn(N, 1, generator=generator) @ torch.randn(1, D, generator=generator)
+        rows = simple_rows(X, alpha)
+        norm = float(rows.hat().double().norm()) * rows.gamma
+        assert norm == pytest.approx(float(X.double().norm()), rel=5e-5)
