@@ -54,7 +54,8 @@ class NGSGD(torch.optim.Optimizer):
         fused: False: after `backward` the natural gradient, limited by max-change, is in `.grad`,
             and `step` adds it. True: weights change inside the backward pass, `.grad` of tapped
             layers stays None, and `step` finishes the rest: the same weights with neither gradient
-            memory nor a second pass over the weights.
+            memory nor a second pass over the weights. It is then any backward pass that reaches
+            them: for another optimizer's loss, make the forward pass within `untapped()`.
         groups: parameters with options of their own: dictionaries with "params" (a module, a
             parameter, or several of them) and any of the above but `fused`. What no group names
             has the options above. The weight and bias of a layer belong to one group.
@@ -269,7 +270,8 @@ class NGSGD(torch.optim.Optimizer):
     def untapped(self) -> Iterator[None]:
         """Let the model's layers compute plain gradients, of which the Fisher factors see nothing.
 
-        It is the forward pass that has to be within.
+        It is the forward pass that has to be within; where checkpoints let layers run again in the
+        backward pass, that too.
         """
         before, self._pass.tapped = self._pass.tapped, False
         try:
