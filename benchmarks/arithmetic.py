@@ -3,8 +3,8 @@
 Matrix products (and the decompositions of small matrices) of all linear layers of a network, on
 random numbers: no nonlinearity, no bias, no norm, no check, no change of a weight. It tells how
 much of a method's time is arithmetic. Products are done as in `natgrad.optim`, by the faster
-library and in blocks that fit the cache; "torch" does those of SGD plainly, with `torch.mm`, into
-memory that is already there.
+library or natively, and in blocks that fit the cache; "torch" does those of SGD plainly, with
+`torch.mm`, into memory that is already there.
 
 Letters as in `natgrad.optim`: X (N, D_out) are the derivatives at a layer's output, Y (N, D_in) its
 inputs, W (D_out, D_in) its weights.
@@ -183,7 +183,7 @@ def _is_wide(X: Tensor) -> bool:
 
 
 def _mixed(X: Tensor) -> Tensor:
-    return times(_inverse(X), X) if _is_wide(X) else times(X, _inverse(minus_transposed(X)))
+    return times(_inverse(X), X) if _is_wide(X) else times(X, _inverse(X.t()))
 
 
 def _inverse(X: Tensor) -> Tensor:

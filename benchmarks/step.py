@@ -1,6 +1,7 @@
 """What a training step costs: NGSGD against torch.optim.SGD and the bare matrix products.
 
     python -m benchmarks.step [--networks dnn2 small] [--minibatches 128 512] [--threads 1 2]
+                              [--no-native]
 
 All contenders train copies of one p-norm network on the same data. A round is 4 steps of each: one
 update period of the online method.
@@ -11,6 +12,8 @@ derivative), as fast as we know how to do them; `products, torch` are the same b
 nothing else (`benchmarks.arithmetic`): they tell what is arithmetic and what is not.
 `torch, no update` is torch's forward and backward pass alone: the network before any optimizer.
 `online, rank 20` has a rank of 20 at the outputs too, instead of 80: a choice for small layers.
+What is called `native` is done with natgrad's compiled kernels in use (`use_native_kernels`), in
+turns with the rest, which is done without; they need a C compiler.
 Freed memory stays with the process, as in jobs: else chance decides which method has to wait for
 the system to map it anew.
 """
@@ -37,7 +40,7 @@ from benchmarks.harness import (
     whole_above_zero,
 )
 from benchmarks.table import Goal, Row, Table
-from natgrad import NGSGD
+from natgrad import NGSGD, use_native_kernels
 from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn.network import NetworkConfig, build
 
@@ -65,6 +68,7 @@ NGSGD_OPTIONS: dict[str, dict[str, Any]] = {
     "online, .grad": {"method": "online", "fused": False},
     "online, rank 20": {"method": "online", "rank_out": 20},
 }
+NATIVE = (PRODUCTS, "products, online", "products, simple", PLAIN, "online", "simple")
 GOALS = {PLAIN: Goal(1.10, of=PRODUCTS), "simple": Goal(1.30, of=SGD)}
 GOALS_OF_NETWORK = {
     "dnn2": {**GOALS, "online": Goal(1.00, of=SGD)},
@@ -93,7 +97,29 @@ def forward_and_backward(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     return step
 
 
-def contenders(network: str, minibatch: int) -> dict[str, Step]:
+def natively(name: str) -> str:
+    return f"{name}, native"
+
+
+def with_native_kernels(step: Step) -> Step:
+    def native_step() -> None:
+        use_native_kernels()
+        step()
+        use_native_kernels(False)
+
+    return native_step
+
+
+def contenders(network: str, minibatch: int, is_native: bool) -> dict[str, Step]:
+    """Return what is timed; what is native has a network of its own, too."""
+    steps = _contenders(network, minibatch)
+    if is_native:
+        others = _contenders(network, minibatch)
+        steps |= {natively(name): with_native_kernels(others[name]) for name in NATIVE}
+    return steps
+
+
+def _contenders(network: str, minibatch: int) -> dict[str, Step]:
     config = NETWORKS[network]
     generator = torch.Generator().manual_seed(0)
     original = build(config.num_inputs, config.num_outputs, config.hidden, generator=generator)
@@ -114,14 +140,17 @@ def contenders(network: str, minibatch: int) -> dict[str, Step]:
     return steps
 
 
-def time_steps(network: str, minibatch: int, threads: int, num_rounds: int) -> Table:
+def time_steps(
+    network: str, minibatch: int, threads: int, num_rounds: int, is_native: bool
+) -> Table:
     torch.set_num_threads(threads)
     methods = {
         name: per_call(step, NUM_STEPS_PER_ROUND, scale=1e3)
-        for name, step in contenders(network, minibatch).items()
+        for name, step in contenders(network, minibatch, is_native).items()
     }
     values = take_rounds(methods, num_rounds, NUM_WARM_UP_ROUNDS)
     goals = GOALS_OF_NETWORK.get(network, {})
+    goals |= {natively(name): goal for name, goal in goals.items()}
     rows = tuple(Row(name, values[name], goals.get(name)) for name in methods)
     title = f"{network}, minibatch {minibatch}, {threads} thread{'s' * (threads > 1)}"
     return Table(title, "ms a step", rows, references=(SGD, PLAIN, PRODUCTS))
@@ -140,13 +169,17 @@ def measure(options: argparse.Namespace, findings: Findings) -> None:
     for network in networks:
         for minibatch in minibatches:
             for num_threads in threads:
-                findings.add(time_steps(network, minibatch, num_threads, options.num_rounds))
+                table = time_steps(
+                    network, minibatch, num_threads, options.num_rounds, options.native
+                )
+                findings.add(table)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--networks", nargs="+", choices=NETWORKS)
     parser.add_argument("--minibatches", nargs="+", type=whole_above_zero)
     parser.add_argument("--threads", nargs="+", type=whole_above_zero)
+    parser.add_argument("--native", action=argparse.BooleanOptionalAction, default=True)
 
 
 BENCHMARK = Benchmark("step", __doc__ or "", measure, num_rounds=15, add_options=add_options)

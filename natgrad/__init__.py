@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING, Any
 from natgrad.version import __version__
 
 if TYPE_CHECKING:
-    from natgrad.optim import NGSGD, NonFiniteError, OnlineFisher, precondition_simple
+    from natgrad.optim import (
+        NGSGD,
+        NonFiniteError,
+        OnlineFisher,
+        precondition_simple,
+        use_native_kernels,
+    )
 
-__all__ = ["NGSGD", "NonFiniteError", "OnlineFisher", "__version__", "precondition_simple"]
+__all__ = [
+    "NGSGD",
+    "NonFiniteError",
+    "OnlineFisher",
+    "__version__",
+    "precondition_simple",
+    "use_native_kernels",
+]
 
 
 def __getattr__(name: str) -> Any:

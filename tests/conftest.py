@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from natgrad.optim.native.build import COMPILERS
+
+
+def has_compiler() -> bool:
+    return "CC" in os.environ or any(map(shutil.which, COMPILERS))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the example of the native kernels where they cannot be compiled."""
+    for item in items:
+        if item.name.endswith(".use_native_kernels") and not has_compiler():
+            item.add_marker(pytest.mark.skip(reason="there is no C compiler"))
 
 
 @pytest.fixture

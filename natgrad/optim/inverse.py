@@ -1,10 +1,14 @@
-"""The inverse of a positive definite matrix, by LAPACK up to a size, and by products above it."""
+"""The inverse of a positive definite matrix, by LAPACK up to a size, and by products above it.
+
+Or by native kernels, where they are in use.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from natgrad.optim.native import kernels_in_use
 from natgrad.optim.one_thread import one_thread
 from natgrad.optim.product import linear, minus_transposed, times
 
@@ -27,6 +31,9 @@ def inverse_with_identity(lower: Tensor, weight: float) -> Tensor:
             [-0.4000,  0.6000]])
     """
     size = lower.shape[0]
+    kernels = kernels_in_use()
+    if kernels is not None and kernels.suit(lower, lower):
+        return kernels.inverse_with_identity(lower, weight)
     if size > MAX_LAPACK_SIZE:
         whole = lower * weight
         whole.diagonal().add_(1.0)

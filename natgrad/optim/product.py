@@ -1,10 +1,12 @@
-"""Matrix products of float32 on the CPU by oneDNN, which torch carries beside its BLAS.
+"""Matrix products, by whatever is fastest for them: native kernels, oneDNN or torch's BLAS.
 
-torch gives `F.linear` and `@` to the BLAS, which is MKL. oneDNN is ahead of it on nearly all
-products of a layer: by up to 40 % on one AMD EPYC, and by a factor of two on a later one, where MKL
-does no more than 256-bit units could (LOG.md has the times). torch reaches it by an operator that
-its own compiler uses. Where that operator is not there, on other devices and in other precisions,
-and where `torch.backends.mkldnn.enabled` is False, products go to the BLAS as ever.
+The kernels are natgrad's own (`natgrad.optim.native`). Where they are not in use, products of
+float32 on the CPU go to oneDNN, which torch carries beside its BLAS: torch gives `F.linear` and `@`
+to the BLAS, which is MKL. oneDNN is ahead of it on nearly all products of a layer: by up to 40 % on
+one AMD EPYC, and by a factor of two on a later one, where MKL does no more than 256-bit units could
+(LOG.md has the times). torch reaches it by an operator that its own compiler uses. Where that
+operator is not there, on other devices and in other precisions, and where
+`torch.backends.mkldnn.enabled` is False, products go to the BLAS as ever.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Parameter
+
+from natgrad.optim.native import kernels_in_use
+from natgrad.optim.native.kernels import PLAIN
 
 # With fewer multiplications for each thread, the BLAS is the faster one: a call takes 12 us, not 2.
 MIN_MULTIPLICATIONS = 2**20
 # oneDNN divides a result of few rows and fewer columns badly among threads; its transpose, well.
 MAX_TRANSPOSED_ROWS = 256
-PLAIN = (Tensor, Parameter)  # of others, such as tensors in pieces on several machines, torch knows
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -31,6 +34,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
     tensor([[11., 17.]])
     """
+    kernels = kernels_in_use()
+    if kernels is not None:
+        rows = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+        if kernels.suit(rows, weight.t()) and (bias is None or bias.dtype == rows.dtype):
+            output = kernels.multiply(rows, weight.t(), added=bias)
+            return output if input.dim() == 2 else output.view(*input.shape[:-1], -1)
     if bias is None:
         return linear_in_any_order(input, weight).contiguous()
     if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], bias):
@@ -40,6 +49,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def linear_in_any_order(input: Tensor, weight: Tensor) -> Tensor:
     """Return input weight^T, in memory row by row or column by column, whichever is faster."""
+    kernels = kernels_in_use()
+    if kernels is not None and kernels.suit(input, weight.t()):
+        return kernels.multiply(input, weight.t())
     if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], None):
         if _is_better_transposed(input, weight):
             return _onednn.linear(weight, input, None).t()
@@ -58,6 +70,9 @@ def add_times(C: Tensor, A: Tensor, B: Tensor) -> Tensor:
     >>> add_times(torch.tensor([[1.0]]), torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
     tensor([[12.]])
     """
+    kernels = kernels_in_use()
+    if kernels is not None and kernels.suit(A, B) and C.stride(1) == 1 and C.dtype == A.dtype:
+        return kernels.multiply(A, B, added=C)
     if _onednn is not None and _suits_onednn(A, B, B.shape[1], C):
         return _onednn.add_linear(C, A, B.t())
     return torch.addmm(C, A, B)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from natgrad.optim.native import Kernels, kernels_in_use
 from natgrad.optim.product import add_times, goes_to_onednn, minus_transposed, times
 
 # Small weights are changed at once by the BLAS (4 MiB of float32: they are in the cache).
@@ -88,10 +89,59 @@ def add_products_(
     The last columns of `right` belong to the biases, one to each; usually there is one, or none.
     `keep=False` overwrites whatever the memory held.
     """
+    kernels = kernels_in_use()
+    if kernels is not None and _suit(kernels, weight, biases, terms):
+        _add_natively_(kernels, weight, biases, terms, scale, keep)
+        return
     is_small = weight.numel() <= MAX_WHOLE_ELEMENTS
     is_left_to_blas = is_small and not goes_to_onednn(terms[0].left, terms[0].right)
     add = _add_whole_ if is_left_to_blas else _add_by_blocks_
     add(weight, biases, terms, scale, keep)
+
+
+def _suit(
+    kernels: Kernels, weight: Tensor, biases: Sequence[Tensor], terms: Sequence[Term]
+) -> bool:
+    left, right, _ = terms[0]
+    return (
+        kernels.suit(left.t(), right)
+        and weight.numel() > 0
+        and weight.dtype == left.dtype
+        and weight.stride(1) == 1
+        and len(biases) <= 1
+        and all(bias.dtype == left.dtype and bias.stride(0) == 1 for bias in biases)
+    )
+
+
+def _add_natively_(
+    kernels: Kernels,
+    weight: Tensor,
+    biases: Sequence[Tensor],
+    terms: Sequence[Term],
+    scale: float,
+    keep: bool,
+) -> None:
+    """Let the kernels add each product to the weights, which they do as fast as they write it.
+
+    Where there is one term of which nothing is taken, at once; else by blocks, so that the weights
+    or the matrix from which something has been taken stay in the cache.
+    """
+    num_rows = weight.shape[0]
+    step = num_rows
+    if len(terms) > 1 or terms[0].taken is not None:
+        step = _block_rows(num_rows, max(terms[0].left.shape[0], weight.shape[1]))
+    for begin in range(0, num_rows, step):
+        block = slice(begin, begin + step)
+        out = weight[block]
+        bias = biases[0][block] if biases else None
+        for number, term in enumerate(terms):
+            left, right, taken = term.columns(block)
+            if taken is not None:
+                H, E = taken
+                memory = _memory.matrix(left, *left.shape)
+                left = kernels.multiply(H, E.t(), memory, added=left, alpha=-1.0)
+            added = out if keep or number > 0 else None
+            kernels.multiply(left.t(), right, out, added=added, alpha=scale, last=bias)
 
 
 def _add_whole_(

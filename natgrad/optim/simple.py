@@ -23,6 +23,7 @@ from torch import Tensor
 
 from natgrad.optim.full_precision import full_precision
 from natgrad.optim.inverse import inverse_with_identity
+from natgrad.optim.native import kernels_in_use
 from natgrad.optim.product import linear, minus_transposed, times
 from natgrad.optim.product_sum import Term
 from natgrad.optim.rows import (
@@ -73,7 +74,7 @@ def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
     if not is_exact and condition > MAX_LOSS:
         return _in_float64(X, alpha)
     is_wide = num_rows <= num_columns
-    gram = lower_gram(X if is_wide else minus_transposed(X))  # the sign does not matter
+    gram = lower_gram(X if is_wide else X.t())
     squared_norm = gram.diagonal().sum(dtype=torch.float64).item()  # spares a pass over X
     if not math.isfinite(squared_norm):
         raise NonFiniteError(describe_non_finite(X))
@@ -99,10 +100,14 @@ def _in_float64(X: Tensor, alpha: float) -> Rows:
 
 def lower_gram(X: Tensor) -> Tensor:
     """Return X X^T (N, N), of which only the lower triangle is meant to be read."""
+    kernels = kernels_in_use()
+    if kernels is not None and kernels.suit(X, X.t()):
+        return kernels.multiply(X, X.t(), is_lower=True)
+    if not X.is_contiguous():
+        X = minus_transposed(X.t())  # the sign does not matter
     num_rows = X.shape[0]
     if num_rows <= GRAM_STRIP:
         return linear(X, X)
-    X = X.contiguous()
     gram = X.new_zeros(num_rows, num_rows)
     for begin in range(0, num_rows, GRAM_STRIP):
         end = min(begin + GRAM_STRIP, num_rows)

@@ -18,6 +18,7 @@ from benchmarks.result_file import Results
 from benchmarks.table import Row, Table
 from benchmarks.text import format_results, format_table
 from natgrad.nn import build
+from tests.conftest import has_compiler
 
 
 class Quick(NamedTuple):
@@ -59,7 +60,8 @@ def quick(done: tuple[Path, dict[str, str]], capsys: pytest.CaptureFixture[str])
     def run(name: str) -> Quick:
         if name not in printed:
             module = importlib.import_module(f"benchmarks.{name}")
-            assert module.main(["--quick", "--results", str(directory)]) == 0
+            options = [] if name != "step" or has_compiler() else ["--no-native"]
+            assert module.main(["--quick", "--results", str(directory), *options]) == 0
             printed[name] = capsys.readouterr().out
         return Quick(directory / f"{name}.json", printed[name])
 
@@ -95,7 +97,8 @@ def test_step_times_every_contender(quick: QuickRuns) -> None:
     bare = ["products, torch", "products", "products, online", "products, simple"]
     torch_own = ["torch, no update", "torch SGD"]
     trained = ["none", "online", "simple", "online, .grad", "online, rank 20"]
-    assert names(table) == [*bare, *torch_own, *trained]
+    native = [f"{name}, native" for name in (*bare[1:], *trained[:3])] if has_compiler() else []
+    assert names(table) == [*bare, *torch_own, *trained, *native]
     assert table.references == ("torch SGD", "none", "products")
     assert all(value > 0.0 for row in table.rows for value in row.values)
 

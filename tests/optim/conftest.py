@@ -4,6 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
+
+from natgrad.optim.native import Kernels, kernels_in_use, use_native_kernels
+from natgrad.optim.native import kernels as kernels_file
+from tests.conftest import has_compiler
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,3 +18,42 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="session")
+def compiler() -> None:
+    if not has_compiler():
+        pytest.skip("the native kernels need a C compiler, and there is none")
+
+
+@pytest.fixture(scope="session")
+def kernels(compiler: None) -> Kernels:
+    use_native_kernels()
+    kernels = kernels_in_use()
+    use_native_kernels(False)
+    assert kernels is not None
+    return kernels
+
+
+@pytest.fixture(scope="module", params=["torch", "native"])
+def by_torch_and_by_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test of a module twice; then, all its float32 products are of the native kernels."""
+    if request.param == "torch":
+        yield
+        return
+    request.getfixturevalue("kernels")
+    num_products = 0
+    original = Kernels.multiply
+
+    def counted(*arguments: object, **options: object) -> Tensor:
+        nonlocal num_products
+        num_products += 1
+        return original(*arguments, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Kernels, "multiply", counted)
+        monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+        use_native_kernels()
+        yield
+        use_native_kernels(False)
+    assert num_products > 0

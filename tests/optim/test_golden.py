@@ -64,9 +64,10 @@ SIMPLE_TOLERANCE = 2.2e-5
 # Z, in float64 and from the same state, is also this far from Kaldi: 7.9e-4, 2.1e-4 and 2.8e-4.
 RHO_TOLERANCE = {"v_cond1e18": 1e-3, "v_identical_rows": 1e-3, "v_rank3_exact": 1e-3}
 
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason=f"the reference vectors are not at {FOLDER}"
-)
+pytestmark = [
+    pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the reference vectors are not at {FOLDER}"),
+    pytest.mark.usefixtures("by_torch_and_by_kernels"),
+]
 
 
 @cache

@@ -21,6 +21,8 @@ from tests.optim.models import (
     train,
 )
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 bad_values = pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 
 

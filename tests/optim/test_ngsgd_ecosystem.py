@@ -14,6 +14,8 @@ from natgrad import NGSGD
 from natgrad.optim import taps
 from tests.optim.models import OPTIONS, bits, fused_or_not, network, network_loss, randn, train
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 
 def plain(model: nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=0.1)

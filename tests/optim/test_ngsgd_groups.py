@@ -23,6 +23,8 @@ from tests.optim.models import (
     weights,
 )
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 FORMS: dict[str, Callable[[nn.Sequential], Any]] = {
     "module": lambda model: model[3],
     "list of modules": lambda model: [model[3]],

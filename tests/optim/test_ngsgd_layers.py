@@ -27,7 +27,10 @@ from tests.optim.models import (
 )
 
 # What torch says of the plain layer.
-pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),
+    pytest.mark.usefixtures("by_torch_and_by_kernels"),
+]
 
 
 class Case(NamedTuple):

@@ -31,6 +31,8 @@ from tests.optim.models import (
 )
 from tests.optim.samples import KINDS, minibatch
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 
 @st.composite
 def observations(draw: st.DrawFn) -> Observation:

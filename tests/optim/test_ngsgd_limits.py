@@ -28,6 +28,8 @@ from tests.optim.models import (
     weights,
 )
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 
 @fused_or_not
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from tests.optim.models import (
 )
 from tests.optim.samples import relative_error
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 
 def image_network() -> nn.Module:
     return seeded(

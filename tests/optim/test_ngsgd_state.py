@@ -29,6 +29,8 @@ from tests.optim.models import (
     train,
 )
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 
 def through_a_file(state: Any) -> Any:
     file = io.BytesIO()

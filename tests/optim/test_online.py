@@ -19,6 +19,8 @@ from natgrad.optim.factor import FisherFactor, eta_of, start
 from tests.optim.literal import LiteralFisher
 from tests.optim.samples import KINDS, minibatch, relative_error
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 SCALES = (1e-13, 1e-6, 1.0, 1e4, 1e12)
 
 

@@ -11,6 +11,8 @@ from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, squared_frobeniu
 from natgrad.optim.simple import simple_rows
 from tests.optim.samples import minibatch, relative_error
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 METHODS = ("plain", "low rank", "simple in row space", "simple in column space")
 
 

@@ -12,6 +12,8 @@ from natgrad.optim.simple import GRAM_STRIP, MAX_LOSS, lower_gram, simple_rows
 from tests.optim.literal import precondition_simple_literally
 from tests.optim.samples import KINDS, minibatch, relative_error
 
+pytestmark = pytest.mark.usefixtures("by_torch_and_by_kernels")
+
 SCALES = (1e-13, 1e-6, 1.0, 1e4, 1e12)
 
 

@@ -1,0 +1,172 @@
+"""How the kernels come to be: compiled once for a machine, or an error that says what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from natgrad.optim.native import build as build_file
+from natgrad.optim.native import kernels as kernels_file
+from natgrad.optim.native import kernels_in_use, use_native_kernels
+from natgrad.optim.native.build import cache_folder, library_file
+
+SCRIPT = "import natgrad; natgrad.use_native_kernels(); print(open('/proc/self/maps').read())"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "natgrad"
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of compilers, as they are called."""
+    called: list[list[str]] = []
+    original: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
+
+    def seen(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        called.append(command)
+        return original(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", seen)
+    return called
+
+
+def message() -> str:
+    """Return what a user is told who asks for the kernels."""
+    with pytest.raises(RuntimeError) as error:
+        library_file()
+    assert "or leave out use_native_kernels()" in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_once_and_anew_for_another_compiler_or_other_code(
+    cache: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = library_file()
+    assert file.parent == cache
+    assert file == library_file()
+    assert len(commands) == 1
+    compiler = commands[0][0]
+    monkeypatch.setenv("CC", f"{compiler} -O2")
+    assert library_file() != file
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr(build_file, "_processor", lambda: ["flags: of another machine"])
+    assert library_file() != file
+    code = tmp_path / "native"
+    shutil.copytree(Path(build_file.__file__).parent, code)
+    (code / "product.h").write_text((code / "product.h").read_text() + "\n")
+    monkeypatch.setattr(build_file, "__file__", str(code / "build.py"))
+    library_file()
+    assert len(commands) == 4
+    assert len(list(cache.iterdir())) == 4  # and nothing temporary
+
+
+@pytest.mark.usefixtures("compiler")
+def test_processes_that_begin_together_find_one_whole_library(cache: Path) -> None:
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE) for _ in range(3)
+    ]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("compiler")
+def test_threads_are_of_the_library_that_torch_has_loaded() -> None:
+    """Two such libraries in a process would have two teams of threads, on the same cores."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
+    mapped = set(re.findall(r"/\S*lib[gi]?omp\S*", done.stdout))
+    assert len(mapped) == 1
+
+
+def test_without_a_compiler_the_error_says_how_to_get_one(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "there is none of cc, gcc, clang: install a C compiler" in message()
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    assert "CC=no-such-compiler is not there" in message()
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("echo it is broken >&2; exit 3", "it is broken"),
+        ("exit 0", "nothing"),
+        (
+            "i=0; while [ $i -lt 99 ]; do i=$((i + 1)); echo $i; done; exit 1",
+            "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\nName another",
+        ),
+    ],
+)
+def test_a_compiler_that_fails_is_quoted(
+    script: str, says: str, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    told = message()
+    assert f"'{compiler} -O3" in told
+    assert says in told
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_cache_that_cannot_be_written_to_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    told = message()
+    assert f"cannot be kept in {tmp_path / 'file' / 'natgrad'}" in told
+    assert "Set XDG_CACHE_HOME" in told
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_full_disk_is_told(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
+    (small_disk / "filler").write_bytes(bytes(os.statvfs(small_disk).f_bavail * 4096 - 8192))
+    assert "No space left" in message()
+
+
+def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_folder() == Path("/home/somebody/.cache/natgrad")
+
+
+def test_kernels_that_failed_to_come_are_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels_file, "_loaded", None)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(RuntimeError, match="no-such-compiler"):
+        use_native_kernels()
+    assert kernels_in_use() is None
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_library_that_cannot_be_loaded_is_named(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a compiler for another machine has been named in CC."""
+    file = library_file()
+    file.write_bytes(b"not a library")
+    monkeypatch.setattr(kernels_file, "_loaded", None)
+    with pytest.raises(RuntimeError, match=f"cannot be loaded from {file}") as error:
+        use_native_kernels()
+    assert "delete" in str(error.value)

@@ -1,0 +1,213 @@
+"""The compiled products and inverses are those of float64, to the last digits of float32."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from natgrad.optim.native import Kernels
+from natgrad.optim.native import build as build_file
+from natgrad.optim.native import kernels as kernels_file
+from tests.optim.samples import relative_error
+from tests.optim.test_product import matrix
+
+LAYOUTS = ("rows", "columns", "gaps", "every other column")
+# Tiles have up to 12 rows and 32 columns; blocks, up to 480 rows and 384 summands.
+SIZES = (1, 2, 11, 12, 13, 24, 31, 32, 33, 48, 65, 130, 383, 384, 385, 480, 481, 500, 800)
+ROUNDING = 2.0**-24
+LinAlgError: type[RuntimeError] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+
+
+def drawn_matrix(num_rows: int, num_columns: int, seed: int, layout: str) -> Tensor:
+    if layout == "every other column":
+        return matrix(num_rows, 2 * num_columns, seed)[:, ::2]
+    return matrix(num_rows, num_columns, seed, layout=layout)
+
+
+def by_threads(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all products have so many threads."""
+    monkeypatch.setattr(kernels_file, "MIN_SHARED_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+
+
+def assert_close(result: Tensor, expected: Tensor, magnitude: Tensor, num_summands: int) -> None:
+    """Each element is within the bound for sums in any order, which is far above what is seen."""
+    assert bool(((result - expected).abs() <= (num_summands + 4) * ROUNDING * magnitude).all())
+
+
+@dataclass(frozen=True)
+class Case:
+    left: Tensor
+    right: Tensor
+    added: Tensor | None
+    is_in_place: bool
+    alpha: float
+    has_last: bool
+
+
+sizes = st.one_of(st.integers(1, 70), st.sampled_from(SIZES))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    num_rows, depth, num_columns = draw(sizes), draw(sizes | st.just(0)), draw(sizes)
+    layouts = st.sampled_from(LAYOUTS)
+    left = drawn_matrix(num_rows, depth, 1, draw(layouts))
+    right = drawn_matrix(depth, num_columns, 2, draw(layouts))
+    has_last = num_columns > 1 and draw(st.booleans())
+    kind = draw(st.sampled_from(["nothing", "a row", "rows", "rows with gaps", "out"]))
+    shape = (num_rows, num_columns - has_last)
+    added = None
+    if kind == "a row":
+        added = torch.randn(shape[1])
+    elif kind != "nothing":
+        added = drawn_matrix(*shape, 3, "gaps" if kind == "rows with gaps" else "rows")
+    return Case(left, right, added, kind == "out", draw(st.sampled_from([1.0, -0.3])), has_last)
+
+
+@given(case=cases(), num_threads=st.sampled_from([1, 2, 3]))
+@settings(max_examples=400, deadline=None)
+def test_products_are_those_of_float64(case: Case, num_threads: int, kernels: Kernels) -> None:
+    left, right, added = case.left, case.right, case.added
+    num_rows, num_columns = left.shape[0], right.shape[1]
+    last = torch.full((num_rows,), 0.7) if case.has_last else None
+    product = case.alpha * left.double() @ right.double()
+    magnitude = abs(case.alpha) * left.double().abs() @ right.double().abs()
+    whole = torch.zeros(num_rows, num_columns, dtype=torch.float64)
+    if added is not None:
+        whole[:, : num_columns - case.has_last] = added
+        whole[:, num_columns - case.has_last :] = 0.7
+    expected, magnitude = product + whole, magnitude + whole.abs()
+    # What stands around the result has to stay; what is in it must not matter unless it is added.
+    frame = torch.full((num_rows + 2, num_columns - case.has_last + 5), torch.nan)
+    out = frame[1:-1, 2:-3]
+    if case.is_in_place:
+        assert added is not None
+        added = out.copy_(added)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        by_threads(num_threads, monkeypatch)
+        result = kernels.multiply(left, right, out, added=added, alpha=case.alpha, last=last)
+    assert result is out
+    if last is not None:
+        result = torch.cat([result, last.unsqueeze(1)], dim=1)
+    assert_close(result, expected, magnitude, left.shape[1])
+    frame[1:-1, 2:-3] = torch.nan
+    assert bool(frame.isnan().all())
+
+
+@given(
+    num_rows=sizes, depth=sizes, layout=st.sampled_from(LAYOUTS), threads=st.sampled_from([1, 2])
+)
+@settings(max_examples=100, deadline=None)
+def test_lower_triangles_are_those_of_the_whole_product(
+    num_rows: int, depth: int, layout: str, threads: int, kernels: Kernels
+) -> None:
+    X = drawn_matrix(num_rows, depth, 1, layout)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        by_threads(threads, monkeypatch)
+        gram = kernels.multiply(X, X.t(), is_lower=True)
+    assert torch.equal(gram.tril(), kernels.multiply(X, X.t()).tril())
+
+
+@pytest.mark.parametrize("shape", [(128, 200, 1000), (1000, 128, 201), (37, 800, 45)])
+def test_bits_are_the_same_whatever_the_number_of_threads_and_the_layout(
+    shape: tuple[int, int, int], kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_rows, depth, num_columns = shape
+    left, right = matrix(num_rows, depth, 1), matrix(depth, num_columns, 2)
+    added, bias = matrix(num_rows, num_columns - 1, 3), torch.randn(num_rows)
+    results = []
+    for num_threads in (1, 2, 3, 7):
+        by_threads(num_threads, monkeypatch)
+        for a, b in ((left, right), (left.t().contiguous().t(), right.t().contiguous().t())):
+            last = bias.clone()
+            product = kernels.multiply(a, b, added.clone(), added=added, alpha=0.3, last=last)
+            results.append(torch.cat([product, last.unsqueeze(1)], dim=1))
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_threads_that_multiply_at_once_do_not_disturb_each_other(kernels: Kernels) -> None:
+    matrices = [(matrix(150, 400, seed), matrix(400, 90, seed + 50)) for seed in range(40)]
+    expected = [kernels.multiply(left, right) for left, right in matrices]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda pair: kernels.multiply(*pair), matrices))
+    assert all(map(torch.equal, results, expected))
+
+
+def test_autograd_knows_that_a_result_was_overwritten(kernels: Kernels) -> None:
+    weight = torch.ones(3, 3, requires_grad=True)
+    doubled = weight * 2.0
+    squared = doubled * doubled
+    with torch.no_grad():
+        kernels.multiply(matrix(3, 2), matrix(2, 3), doubled, added=doubled)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squared.sum().backward()
+
+
+inverted_sizes = st.one_of(st.integers(1, 70), st.sampled_from([64, 65, 128, 129, 192, 300, 512]))
+
+
+@given(
+    size=inverted_sizes,
+    rank=st.integers(0, 80),
+    weight=st.sampled_from([1e-6, 1.0, 10.0]),
+    num_threads=st.sampled_from([1, 2]),
+)
+@settings(max_examples=100, deadline=None)
+def test_inverses_are_those_of_float64(
+    size: int, rank: int, weight: float, num_threads: int, kernels: Kernels
+) -> None:
+    X = matrix(size, rank, 1)
+    gram = (X @ X.t()).tril() + torch.full((size, size), torch.nan).triu(1)
+    whole = gram.tril().double() + gram.tril(-1).double().t()
+    sum_of_both = 0.5 * torch.eye(size, dtype=torch.float64) + weight * whole
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        by_threads(num_threads, monkeypatch)
+        inverse = kernels.inverse_with_identity(gram, weight, identity=0.5)
+    expected = torch.linalg.inv(sum_of_both)
+    condition = float(torch.linalg.cond(sum_of_both))
+    assert relative_error(inverse, expected) < 8.0 * ROUNDING * condition
+    assert torch.equal(inverse, inverse.t())
+
+
+@pytest.mark.parametrize("size", [1, 30, 64, 65, 200])
+@pytest.mark.parametrize("bad", [-2.0, torch.nan])
+def test_a_matrix_that_is_not_positive_definite_is_an_error_that_names_the_minor(
+    size: int, bad: float, kernels: Kernels
+) -> None:
+    for row in {0, size // 2, size - 1}:
+        matrix = torch.eye(size)
+        matrix[row, row] = bad
+        with pytest.raises(LinAlgError, match=f"minor of order {row + 1} is not"):
+            kernels.inverse_with_identity(matrix, 1.0)
+
+
+def test_other_instructions_give_the_same_bits(
+    kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum is taken in the order of its terms, with a rounding each, by vectors of any length."""
+    if "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no AVX-512 to leave out")
+    monkeypatch.setattr(build_file, "FLAGS", (*build_file.FLAGS, "-mno-avx512f"))
+    library = tmp_path / "avx2.so"
+    build_file._compile(build_file._compiler(), library)
+    assert (
+        "zmm"
+        not in subprocess.run(
+            ["objdump", "-d", library], capture_output=True, text=True, check=True
+        ).stdout
+    )
+    others = Kernels(str(library))
+    left, right = matrix(130, 800, 1), matrix(800, 77, 2, layout="columns")
+    assert torch.equal(kernels.multiply(left, right), others.multiply(left, right))
+    gram = left @ left.t()
+    inverse = kernels.inverse_with_identity(gram, 1.0)
+    assert torch.equal(inverse, others.inverse_with_identity(gram, 1.0))
