@@ -39,6 +39,9 @@ class Kernels:
         self._product.argtypes = (
             number, number, number, real, *matrix, *matrix, *result, count, count,
         )  # fmt: skip
+        self._inverse_memory = functions.natgrad_inverse_memory
+        self._inverse_memory.restype = number
+        self._inverse_memory.argtypes = (number,)
         self._inverse = functions.natgrad_inverse
         self._inverse.restype = number
         self._inverse.argtypes = (number, memory, number, real, real, memory, number, memory, count)
@@ -103,7 +106,7 @@ class Kernels:
         """
         size = lower.shape[0]
         lower = lower.contiguous()
-        inverse, memory = lower.new_empty(size, size), lower.new_empty(3 * size * size)
+        inverse, memory = lower.new_empty(size, size), lower.new_empty(self._inverse_memory(size))
         failed = self._inverse(
             size, lower.data_ptr(), size, identity, weight, inverse.data_ptr(), size,
             memory.data_ptr(), torch.get_num_threads(),

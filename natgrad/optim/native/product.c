@@ -5,7 +5,7 @@
    Both matrices may lie in memory by rows, by columns, or with gaps. The result is made of tiles of
    ROWS x COLUMNS sums that stay in registers. For each, ROWS elements of a column of `left` are
    multiplied by COLUMNS elements of a row of `right`, for one after the other along the depth. So
-   that these are next to each other, parts of both matrices are packed first: MAX_ROWS rows of
+   that these are next to each other, parts of both matrices are packed first: MAX_PACKED elements of
    `left`, which stay in the second-level cache while all of `right` goes by, and of `right` COLUMNS
    columns at a time, which stay in the first-level cache while those rows go by. */
 
@@ -36,8 +36,8 @@
 #define COLUMNS (2 * LANES)
 #define STEP (ROWS / 3) /* lower tiles, for the last rows, have one or two thirds of the rows */
 #define TILES_AT_ONCE 4
-#define MAX_ROWS 480
 #define MAX_DEPTH 384
+#define MAX_PACKED (480 * MAX_DEPTH)
 #define CACHE_LINE 64
 
 #define INLINE static inline __attribute__((always_inline))
@@ -49,6 +49,7 @@ typedef float Unaligned __attribute__((vector_size(4 * LANES), aligned(4)));
 INLINE Vector load(const float *at) { return *(const Unaligned *)at; }
 INLINE void store(float *at, Vector v) { *(Unaligned *)at = v; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t greatest(int64_t a, int64_t b) { return a < b ? b : a; }
 static int64_t rounded_up(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
 
 /* ---- transposing LANES x LANES elements ------------------------------------------------------ */
@@ -95,16 +96,21 @@ INLINE void transpose(Vector v[LANES]) {
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-Matrix part_of(Matrix m, int64_t row, int64_t column) {
-    return (Matrix){m.at + row * m.row + column * m.column, m.row, m.column};
+/* The part of m that begins in that row and column; it is not known where it is zero. */
+static Matrix part_of(Matrix m, int64_t row, int64_t column) {
+    return (Matrix){m.at + row * m.row + column * m.column, m.row, m.column, NOWHERE};
 }
+
+static Matrix transposed(Matrix m) { return (Matrix){m.at, m.column, m.row, NOWHERE}; }
 
 /* With the number as a constant, these are a few instructions. */
 INLINE void copy_groups(Matrix m, int64_t depth, const int width, float *out) {
     for (int64_t k = 0; k < depth; k++) memcpy(out + k * width, m.at + k * m.column, 4 * width);
 }
 
-void pack(Matrix m, int64_t count, int64_t depth, int64_t width, float *out) {
+/* Write m (count, depth) as `depth` groups of `width` elements, zeros behind the first `count`. Up to
+   as many elements as a vector has may be overwritten behind the last group. */
+static void pack(Matrix m, int64_t count, int64_t depth, int64_t width, float *out) {
     if (m.row == 1 && count == COLUMNS) {
         copy_groups(m, depth, COLUMNS, out);
         return;
@@ -234,7 +240,7 @@ static Tile *const tiles[2][3] = {{narrow_low, narrow_middle, narrow},
 
 /* ---- all tiles ------------------------------------------------------------------------------- */
 
-static _Thread_local float packed_left[MAX_ROWS * MAX_DEPTH + LANES]
+static _Thread_local float packed_left[MAX_PACKED + LANES]
     __attribute__((aligned(CACHE_LINE)));
 static _Thread_local float packed_right[COLUMNS * MAX_DEPTH + LANES]
     __attribute__((aligned(CACHE_LINE)));
@@ -246,9 +252,22 @@ static Target target_at(Target t, int64_t row, int64_t column) {
     return t;
 }
 
-/* One thread's rows, which begin in row `first_row` of the whole. */
-static void product_of_rows(int64_t first_row, int64_t rows, int64_t columns, int64_t depth,
-                            Matrix left, Matrix right, Target target) {
+typedef struct {
+    int64_t begin, end;
+} Range;
+
+/* Those summands of a tile that are not known to be zero. */
+static Range summands(Range k, Range rows, Range columns, Matrix left, Matrix right) {
+    if (left.zeros == ABOVE_DIAGONAL) k.end = least(k.end, rows.end);
+    if (right.zeros == BELOW_DIAGONAL) k.end = least(k.end, columns.end);
+    if (left.zeros == BELOW_DIAGONAL) k.begin = greatest(k.begin, rows.begin);
+    if (right.zeros == ABOVE_DIAGONAL) k.begin = greatest(k.begin, columns.begin);
+    return (Range){k.begin, greatest(k.begin, k.end)};
+}
+
+/* One thread's rows and columns. */
+static void part_of_product(Range rows, Range columns, int64_t depth, Matrix left, Matrix right,
+                            Target target) {
     int64_t num_blocks = (depth + MAX_DEPTH - 1) / MAX_DEPTH;
     int64_t block = depth > 0 ? (depth + num_blocks - 1) / num_blocks : 1;
     for (int64_t k = 0; k == 0 || k < depth; k += block) { /* once if depth is 0: a sum of zeros */
@@ -258,52 +277,92 @@ static void product_of_rows(int64_t first_row, int64_t rows, int64_t columns, in
             sum.added = target.out;
             sum.added_row = target.out_row;
         }
-        for (int64_t row = 0; row < rows; row += MAX_ROWS) {
-            int64_t taken = least(rows - row, MAX_ROWS);
+        int64_t most = summed > 0 ? MAX_PACKED / summed / ROWS * ROWS : rows.end;
+        for (int64_t row = rows.begin; row < rows.end; row += most) {
+            int64_t taken = least(rows.end - row, most);
             pack_left(part_of(left, row, k), taken, summed, packed_left);
-            int64_t end = target.is_lower ? least(columns, first_row + row + taken) : columns;
-            for (int64_t column = 0; column < end; column += COLUMNS) {
-                int64_t width = least(columns - column, COLUMNS);
-                Matrix part = part_of(right, k, column);
-                pack((Matrix){part.at, part.column, part.row}, width, summed,
-                     rounded_up(width, LANES), packed_right);
+            int64_t end = target.part ? least(columns.end, row + taken) : columns.end;
+            for (int64_t column = columns.begin; column < end; column += COLUMNS) {
+                Range across = {column, least(columns.end, column + COLUMNS)};
+                int64_t width = across.end - column, packed = rounded_up(width, LANES);
+                Range all = summands((Range){k, k + summed}, (Range){row, row + taken}, across,
+                                     left, right);
+                pack(transposed(part_of(right, all.begin, column)), width, all.end - all.begin,
+                     packed, packed_right);
                 for (int64_t i = 0; i < taken; i += ROWS) {
-                    int64_t height = least(taken - i, ROWS);
-                    if (target.is_lower && first_row + row + i + height <= column) continue;
-                    Target t = target_at(sum, row + i, column);
-                    if (column + width < columns) t.last = 0;
-                    tiles[width > LANES][(height + STEP - 1) / STEP - 1](
-                        height, width, summed, packed_left + i * summed, packed_right, &t);
+                    Range down = {row + i, row + least(taken, i + ROWS)};
+                    int64_t height = down.end - down.begin, size = rounded_up(height, STEP);
+                    if (target.part && down.end <= column) continue;
+                    Range used = summands(all, down, across, left, right);
+                    if (used.begin == used.end && k > 0) continue;
+                    Target t = target_at(sum, down.begin, column);
+                    if (across.end < columns.end) t.last = 0;
+                    tiles[width > LANES][size / STEP - 1](
+                        height, width, used.end - used.begin,
+                        packed_left + i * summed + (used.begin - k) * size,
+                        packed_right + (used.begin - all.begin) * packed, &t);
                 }
             }
         }
     }
 }
 
-/* The row at which a part of the work begins: parts are equal, in whole tiles. */
-static int64_t beginning(int64_t number, int64_t unit, int part, int parts, int is_lower) {
-    int64_t units = (number + unit - 1) / unit, begin = units * part / parts;
-    if (is_lower) /* of a triangle: the first of them with part / parts of its area above it */
-        for (begin = 0; begin * begin * parts < units * units * part;) begin++;
-    return least(number, begin * unit);
+/* The rows, or else the columns, of one of several parts, which are whole tiles and have about equal
+   work: rows of a lower triangle have the more work the lower they are, and the less if
+   elements of `left` are zero from there on. */
+static Range share(int64_t number, int64_t unit, int part, int parts, int grows, int shrinks) {
+    int64_t units = (number + unit - 1) / unit, all = 0, done = 0;
+#define WORK(i) ((grows ? (i) + 1 : 1) * (shrinks ? units - (i) : 1))
+    for (int64_t i = 0; i < units; i++) all += WORK(i);
+    Range range = {0, 0};
+    for (int64_t i = 0; i < units; i++) {
+        if (done * parts < all * part) range.begin = i + 1;
+        if (done * parts < all * (part + 1)) range.end = i + 1;
+        done += WORK(i);
+    }
+    return (Range){least(number, range.begin * unit), least(number, range.end * unit)};
+}
+
+/* Copy what is below the diagonal in these rows to above it. */
+static void mirror(Range rows, float *out, int64_t out_row) {
+    float group[LANES * (MAX_DEPTH + 1)];
+    for (int64_t i = rows.begin; i < rows.end; i += LANES) {
+        int64_t height = least(rows.end - i, LANES);
+        for (int64_t j = 0; j < i; j += MAX_DEPTH) {
+            int64_t width = least(i - j, MAX_DEPTH);
+            pack((Matrix){out + i * out_row + j, out_row, 1, NOWHERE}, height, width, LANES, group);
+            for (int64_t k = 0; k < width; k++)
+                memcpy(out + (j + k) * out_row + i, group + k * LANES, 4 * height);
+        }
+        for (int64_t k = i; k < i + height; k++)
+            for (int64_t j = i; j < k; j++) out[j * out_row + k] = out[k * out_row + j];
+    }
 }
 
 void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix right, Target target,
              int threads) {
-    int by_rows = rows > columns || target.is_lower;
-    int64_t number = by_rows ? rows : columns, unit = by_rows ? ROWS : LANES;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (int part = 0; part < threads; part++) {
-        int64_t begin = beginning(number, unit, part, threads, target.is_lower);
-        int64_t end = beginning(number, unit, part + 1, threads, target.is_lower);
-        if (begin == end) continue;
-        if (by_rows) {
-            product_of_rows(begin, end - begin, columns, depth, part_of(left, begin, 0), right,
-                            target_at(target, begin, 0));
-        } else {
-            Target t = target_at(target, 0, begin);
-            if (end < columns) t.last = 0;
-            product_of_rows(0, rows, end - begin, depth, left, part_of(right, 0, begin), t);
+    /* What has triangles on the left is divided by columns, and on the right by rows: evenly. */
+    int by_rows = target.part || right.zeros || (!left.zeros && rows > columns);
+    int shrinks = left.zeros == BELOW_DIAGONAL;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp for schedule(static)
+        for (int part = 0; part < threads; part++) {
+            Range down = {0, rows}, across = {0, columns};
+            if (by_rows)
+                down = share(rows, ROWS, part, threads, target.part, shrinks);
+            else
+                across = share(columns, LANES, part, threads, ALL, 0);
+            Target t = target;
+            if (across.end < columns) t.last = 0;
+            if (down.begin < down.end && across.begin < across.end)
+                part_of_product(down, across, depth, left, right, t);
+        }
+        if (target.part == MIRRORED) {
+#pragma omp for schedule(static)
+            for (int part = 0; part < threads; part++) /* the rows that it has in its cache */
+                mirror(share(rows, ROWS, part, threads, target.part, shrinks), target.out,
+                       target.out_row);
         }
     }
 }
@@ -312,8 +371,8 @@ void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix r
 void natgrad_product(int64_t rows, int64_t columns, int64_t depth, float alpha, const float *left,
                      int64_t left_row, int64_t left_column, const float *right, int64_t right_row,
                      int64_t right_column, const float *added, int64_t added_row, float *out,
-                     int64_t out_row, float *last, int is_lower, int threads) {
-    Target target = {alpha, added, added_row, out, out_row, last, is_lower};
-    product(rows, columns, depth, (Matrix){left, left_row, left_column},
-            (Matrix){right, right_row, right_column}, target, threads);
+                     int64_t out_row, float *last, int part, int threads) {
+    Target target = {alpha, added, added_row, out, out_row, last, part};
+    product(rows, columns, depth, (Matrix){left, left_row, left_column, NOWHERE},
+            (Matrix){right, right_row, right_column, NOWHERE}, target, threads);
 }

@@ -4,17 +4,24 @@
 
 #include <stdint.h>
 
+/* Where elements are known to be zero, and need not be multiplied; they have to hold zeros. */
+typedef enum { NOWHERE = 0, ABOVE_DIAGONAL, BELOW_DIAGONAL } Zeros;
+
 /* Element (i, j) is at[i * row + j * column]. */
 typedef struct {
     const float *at;
     int64_t row, column;
+    Zeros zeros;
 } Matrix;
+
+typedef enum { ALL = 0, LOWER, MIRRORED } Part;
 
 /* Where alpha * product + added goes, row by row. Nothing is added if `added` is NULL.
 
    last: if not NULL, the last column goes there instead: out and added have one column fewer, and
          if anything is added, what `last` held is added to that one.
-   is_lower: only what is on or below the diagonal is needed; the rest becomes anything, or stays. */
+   part: LOWER: only what is on or below the diagonal is needed; the rest becomes anything, or stays.
+         MIRRORED: what is above is copied from below, as a symmetric product has it. */
 typedef struct {
     float alpha;
     const float *added;
@@ -22,17 +29,13 @@ typedef struct {
     float *out;
     int64_t out_row;
     float *last;
-    int is_lower;
+    Part part;
 } Target;
 
 /* Each element is summed in one order, so the bits do not depend on the number of threads. */
 void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix right, Target target,
              int threads);
 
-/* Write m (count, depth) as `depth` groups of `width` elements, zeros behind the first `count`.
-   Up to as many elements as a vector has may be overwritten behind the last group. */
-void pack(Matrix m, int64_t count, int64_t depth, int64_t width, float *out);
-
-Matrix part_of(Matrix m, int64_t row, int64_t column);
+#define MAX_TILE 32 /* so far beyond the diagonal elements known to be zero may be multiplied */
 
 #endif
