@@ -7,6 +7,7 @@ blocks, which it does not.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 from natgrad.data import Block, BlockEntry, Examples, Minibatch, block_path, open_examples
 from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn import Network, NetworkConfig
-from natgrad.optim import NGSGD, share_parameters
+from natgrad.optim import NGSGD, share_parameters, use_native_kernels
+from natgrad.optim.native import kernels_in_use
 from natgrad.parallel.job import Job, JobResult, job_settings, run_job
 from natgrad.parallel.learner import Learner
 from natgrad.recipes.fisher_states import load_state, state_of
@@ -27,6 +29,7 @@ __all__ = [
     "NetworkLearner",
     "check_held_out",
     "evaluate_model",
+    "native_kernels",
     "objective_of",
     "parameter_names",
     "restore",
@@ -124,11 +127,33 @@ class NetworkLearner:
 def train_job(job: Job) -> JobResult:
     """Train a network on one block."""
     keep_freed_memory()  # without it, a job of DNN2 takes a sixth longer (LOG.md)
+    with ExitStack() as until_done:
 
-    def begin(job: Job, model: Model) -> Learner:
-        return NetworkLearner.begin(job, model)
+        def begin(job: Job, model: Model) -> Learner:
+            # Here it is the job that fails without a compiler, and not its worker that is lost.
+            until_done.enter_context(native_kernels(job.options["native_kernels"]))
+            return NetworkLearner.begin(job, model)
 
-    return run_job(job, begin)
+        return run_job(job, begin)
+
+
+@contextmanager
+def native_kernels(use: bool) -> Iterator[None]:
+    """Use the native kernels, or do not; what the process did before, it does again afterwards.
+
+    Raises:
+        ConfigError: if they are to be used, and cannot be compiled or loaded on this machine.
+    """
+    were_in_use = kernels_in_use() is not None
+    try:
+        use_native_kernels(use)
+    except RuntimeError as error:
+        told = str(error).replace("use_native_kernels()", "training.native_kernels")
+        raise ConfigError(f"training.native_kernels is true: {told}") from error
+    try:
+        yield
+    finally:
+        use_native_kernels(were_in_use)
 
 
 def evaluate_model(path: str, options: dict[str, Any]) -> dict[str, Any]:

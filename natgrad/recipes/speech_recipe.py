@@ -26,7 +26,7 @@ from natgrad.recipes.speech_config import SpeechConfig
 from natgrad.recipes.speech_files import SpeechFiles
 from natgrad.recipes.speech_table import write_table
 from natgrad.recipes.speeds import align_at_speed
-from natgrad.recipes.train_config import EngineConfig
+from natgrad.recipes.train_config import EngineConfig, settings_of
 from natgrad.recipes.workshop import Progress, Workshop
 from natgrad.run.stages import Facts, Stage, StageError, run_stages, settings_done_with
 
@@ -183,7 +183,7 @@ def _training_settings(config: SpeechConfig) -> dict[str, Any]:
     dnn = config.dnn
     return {
         "network": asdict(dnn.network),
-        "training": asdict(dnn.training),
+        "training": settings_of(dnn.training),
         "combination": asdict(dnn.combination),
     }
 

@@ -37,6 +37,7 @@ from natgrad.recipes.kept_examples import keep_examples
 from natgrad.recipes.network_job import (
     check_held_out,
     evaluate_model,
+    native_kernels,
     parameter_names,
     train_job,
 )
@@ -76,7 +77,12 @@ OnEvent = Callable[[dict[str, Any]], None]
 BACKGROUND_NICENESS = 10
 FREE_TABLES = ("engine",)  # what a run is resumed with may differ from what it began with
 # What an older run without them was begun with.
-ADDED = {"outer": to_mapping(OuterConfig()), "run": {"diagnostics_every": 1}}
+ADDED = {
+    "outer": to_mapping(OuterConfig()),
+    "run": {"diagnostics_every": 1},
+    "training": {"native_kernels": False},
+}
+ENGINES_HERE = ("inline", "local")  # their jobs run on this machine
 
 
 def train_from_toml(
@@ -101,6 +107,10 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
     """
     check_engine(config.engine.name, config.engine.options)
     run = RunDirectory(config.run.directory)
+    is_here = config.engine.name in ENGINES_HERE
+    if config.training.native_kernels and is_here and not run.final.exists():
+        with native_kernels(True):
+            pass  # they are compiled now, or it is said now why they cannot be
     examples = open_examples(Path(config.data.examples).absolute())
     if run.path.resolve() == examples.directory.resolve():
         raise ConfigError(
@@ -207,6 +217,7 @@ def job_options(config: TrainConfig, examples: Examples) -> dict[str, Any]:
         "examples": str(examples.directory),
         "minibatch_size": config.training.minibatch_size,
         "optimizer": asdict(config.optimizer),
+        "native_kernels": config.training.native_kernels,
     }
 
 

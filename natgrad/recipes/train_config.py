@@ -19,6 +19,7 @@ from typing import Any, Literal
 from natgrad.nn import NetworkConfig
 from natgrad.optim.groups import check_group
 from natgrad.parallel.outer_step import OuterOptimizer
+from natgrad.run.config import to_mapping
 
 __all__ = [
     "CombinationConfig",
@@ -30,6 +31,7 @@ __all__ = [
     "RunConfig",
     "TrainConfig",
     "TrainingConfig",
+    "settings_of",
 ]
 
 
@@ -127,6 +129,9 @@ class TrainingConfig:
         less: see OuterConfig)
     num_threads: threads of each job that share its parameters without locks (Hogwild). With more
         than one, the order of their steps is left to chance, and runs are not repeatable
+    native_kernels: jobs compute with natgrad's own C kernels, as after
+        `natgrad.use_native_kernels()`, which makes them faster. Each machine that trains needs a C
+        compiler. Runs are as repeatable as without it, but their bits are others
     """
 
     num_epochs: float = 5.0
@@ -136,6 +141,7 @@ class TrainingConfig:
     final_effective_lr: float = 0.001
     minibatch_size: int = 128
     num_threads: int = 1
+    native_kernels: bool = False
 
     def __post_init__(self) -> None:
         _require(
@@ -269,3 +275,18 @@ class TrainConfig:
             f"outer.fisher is '{self.outer.fisher}', but optimizer.method is '{method}', which "
             "has no Fisher factors that last: only those of 'online' can be kept",
         )
+
+
+def settings_of(table: object) -> dict[str, Any]:
+    """Return a table as a stage or a measurement keeps it, to be done again if it is another.
+
+    native_kernels is there only if it is true: what was done before there was that key was done
+    without them, and is not done again.
+
+    >>> settings_of(TrainingConfig()).keys() ^ settings_of(TrainingConfig(native_kernels=True))
+    {'native_kernels'}
+    """
+    settings = to_mapping(table)
+    if settings.get("native_kernels") is False:
+        del settings["native_kernels"]
+    return settings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from natgrad.recipes.reproduce.experiment import Bench, Found, Measurement
-from natgrad.recipes.train_config import EngineConfig
+from natgrad.recipes.train_config import EngineConfig, settings_of
 from natgrad.run.config import to_mapping
 
 __all__ = ["DATA", "EXAMPLES", "ExampleSettings", "examples_of", "measure_examples", "measure_run"]
@@ -78,6 +78,6 @@ def measure_run(
             bench, examples_of(bench, examples), seed, diagnostics_every, engine=ENGINE, **tables
         )
 
-    own: dict[str, Any] = {key: to_mapping(table) for key, table in tables.items()}
+    own: dict[str, Any] = {key: settings_of(table) for key, table in tables.items()}
     own |= {"seed": seed, "diagnostics_every": diagnostics_every}
     return Measurement(name, own, run, needs=(examples,))

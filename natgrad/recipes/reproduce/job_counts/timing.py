@@ -73,6 +73,7 @@ class _Task:
             "examples": str(self.examples),
             "minibatch_size": self.settings.minibatch_size,
             "optimizer": asdict(self.settings.optimizer(self.method)),
+            "native_kernels": False,
         }
         result = train_job(
             Job(
