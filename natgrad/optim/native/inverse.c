@@ -15,7 +15,7 @@
 #define LEAF 64 /* rows of a matrix that is decomposed row by row */
 #define LINE 16 /* elements of a cache line */
 /* Where there are fewer multiplications, one thread is not slower than several. */
-#define MIN_SHARED_MULTIPLICATIONS (1 << 20)
+#define MIN_SHARED_MULTIPLICATIONS (1 << 22)
 
 static Matrix whole(const float *at, int64_t row) { return (Matrix){at, row, 1, NOWHERE}; }
 static Matrix lower(const float *at, int64_t row) { return (Matrix){at, row, 1, ABOVE_DIAGONAL}; }
@@ -38,8 +38,11 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, float alpha, 
 */
 static int64_t leaf(int64_t size, const float *A, float *V, int64_t row) {
     float columns[LEAF][LEAF], upper[LEAF][LEAF], inverse[LEAF][LEAF]; /* A^T, L^T, and V */
-    for (int64_t j = 0; j < size; j++)
+    for (int64_t j = 0; j < size; j++) {
         for (int64_t i = 0; i <= j; i++) columns[i][j] = A[j * row + i];
+        for (int64_t i = 0; i < size + MAX_TILE; i += LINE) /* other threads may have it: fetch it */
+            __builtin_prefetch(V + j * row + i, 1);
+    }
     for (int64_t i = 0; i < size; i++) {
         float rest[LEAF] = {0}, solved[LEAF] = {0};
         memcpy(rest + i, columns[i] + i, 4 * (size - i));
@@ -74,11 +77,18 @@ static int64_t inverse_factor(int64_t size, float *A, float *V, float *spare, in
              threads); /* T = C P^T */
     multiply(rest, rest, half, -1.0f, whole(T, row), transposed(whole(T, row)), 1, D, row, LOWER,
              threads); /* D - T T^T */
-    failed = inverse_factor(rest, D, Q, below, row, threads);
+    int is_shared = threads > 1 && rest * half * half >= MIN_SHARED_MULTIPLICATIONS;
+    int each = is_shared ? 1 : threads;
+#pragma omp parallel sections num_threads(2) if (is_shared)
+    {
+#pragma omp section
+        failed = inverse_factor(rest, D, Q, below, row, each);
+#pragma omp section
+        multiply(rest, half, half, 1.0f, whole(T, row), lower(P, row), 0, C, row, ALL,
+                 each); /* T P, in the place of C */
+    }
     if (failed) return half + failed;
-    multiply(rest, half, rest, 1.0f, lower(Q, row), whole(T, row), 0, C, row, ALL,
-             threads); /* Q T, in the place of C */
-    multiply(rest, half, half, -1.0f, whole(C, row), lower(P, row), 0, corner, row, ALL,
+    multiply(rest, half, rest, -1.0f, lower(Q, row), whole(C, row), 0, corner, row, ALL,
              threads); /* -Q T P */
     return 0;
 }

@@ -135,22 +135,21 @@ static void pack(Matrix m, int64_t count, int64_t depth, int64_t width, float *o
     }
 }
 
-/* Write m (rows, depth) as the left sides of tiles, one behind the other. */
-static void pack_left(Matrix m, int64_t rows, int64_t depth, float *out) {
-    int64_t row = 0;
-    if (m.row == 1) /* a few tiles at once, so that what a cache line holds is used while there */
-        for (; row + TILES_AT_ONCE * ROWS <= rows; row += TILES_AT_ONCE * ROWS)
-            for (int64_t k = 0; k < depth; k++)
-                for (int64_t i = 0; i < TILES_AT_ONCE; i++)
-                    memcpy(out + (row + i * ROWS) * depth + k * ROWS,
-                           m.at + row + i * ROWS + k * m.column, 4 * ROWS);
-    for (; row < rows; row += ROWS) {
+/* Write m (rows, depth) as the left sides of tiles; each is so many rows' `stride` behind the last. */
+static void pack_left(Matrix m, int64_t rows, int64_t depth, int64_t stride, float *out) {
+    if (m.row == 1 && rows == TILES_AT_ONCE * ROWS) { /* at once: what a cache line holds is used */
+        for (int64_t k = 0; k < depth; k++)
+            for (int64_t row = 0; row < TILES_AT_ONCE * ROWS; row += ROWS)
+                memcpy(out + row * stride + k * ROWS, m.at + row + k * m.column, 4 * ROWS);
+        return;
+    }
+    for (int64_t row = 0; row < rows; row += ROWS) {
         int64_t height = least(rows - row, ROWS);
         Matrix part = part_of(m, row, 0);
         if (m.row == 1 && height == ROWS)
-            copy_groups(part, depth, ROWS, out + row * depth);
+            copy_groups(part, depth, ROWS, out + row * stride);
         else
-            pack(part, height, depth, rounded_up(height, STEP), out + row * depth);
+            pack(part, height, depth, rounded_up(height, STEP), out + row * stride);
     }
 }
 
@@ -280,7 +279,14 @@ static void part_of_product(Range rows, Range columns, int64_t depth, Matrix lef
         int64_t most = summed > 0 ? MAX_PACKED / summed / ROWS * ROWS : rows.end;
         for (int64_t row = rows.begin; row < rows.end; row += most) {
             int64_t taken = least(rows.end - row, most);
-            pack_left(part_of(left, row, k), taken, summed, packed_left);
+            for (int64_t i = 0; i < taken; i += TILES_AT_ONCE * ROWS) {
+                Range down = {row + i, row + least(taken, i + TILES_AT_ONCE * ROWS)};
+                int64_t height = down.end - down.begin;
+                Range used = {k, k + summed};
+                if (height % ROWS == 0) used = summands(used, down, used, left, part_of(left, 0, 0));
+                pack_left(part_of(left, down.begin, used.begin), height, used.end - used.begin,
+                          summed, packed_left + i * summed + (used.begin - k) * ROWS);
+            }
             int64_t end = target.part ? least(columns.end, row + taken) : columns.end;
             for (int64_t column = columns.begin; column < end; column += COLUMNS) {
                 Range across = {column, least(columns.end, column + COLUMNS)};
