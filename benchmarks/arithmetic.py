@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from natgrad import NGSGD
+from natgrad.optim.factor import eigh
 from natgrad.optim.inverse import inverse_with_identity
 from natgrad.optim.product import (
     add_times,
@@ -162,8 +163,8 @@ class _Factor:
     def update(self) -> None:
         """Y = H^T X, Z = Y Y^T = U diag(c) U^T, R' = U^T Y, and its transpose."""
         Y = times(self.H.t(), self.X)
-        _, U = torch.linalg.eigh((Y @ Y.t()).double())
-        minus_transposed(times(U.t().to(Y.dtype), Y))
+        _, Ut = eigh((Y @ Y.t()).double().unsqueeze(0))
+        minus_transposed(times(Ut[0].to(Y.dtype), Y))
 
 
 class SimpleLayer(FastLayer):

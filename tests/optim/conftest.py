@@ -35,6 +35,13 @@ def kernels(compiler: None) -> Kernels:
     return kernels
 
 
+@pytest.fixture
+def native_kernels(kernels: Kernels) -> Iterator[None]:
+    use_native_kernels()
+    yield
+    use_native_kernels(False)
+
+
 @pytest.fixture(scope="module", params=["torch", "native"])
 def by_torch_and_by_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test of a module twice; then, all its float32 products are of the native kernels."""

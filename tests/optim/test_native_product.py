@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.optim.native import Kernels
-from natgrad.optim.native import build as build_file
-from natgrad.optim.native import kernels as kernels_file
+from tests.optim.native import LinAlgError, by_avx2, by_threads, needs_avx512
 from tests.optim.samples import relative_error
 from tests.optim.test_product import matrix
 
@@ -23,19 +21,12 @@ LAYOUTS = ("rows", "columns", "gaps", "every other column")
 # Tiles have up to 12 rows and 32 columns; blocks, up to 480 rows and 384 summands.
 SIZES = (1, 2, 11, 12, 13, 24, 31, 32, 33, 48, 65, 130, 383, 384, 385, 480, 481, 500, 800)
 ROUNDING = 2.0**-24
-LinAlgError: type[RuntimeError] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 
 
 def drawn_matrix(num_rows: int, num_columns: int, seed: int, layout: str) -> Tensor:
     if layout == "every other column":
         return matrix(num_rows, 2 * num_columns, seed)[:, ::2]
     return matrix(num_rows, num_columns, seed, layout=layout)
-
-
-def by_threads(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all products have so many threads."""
-    monkeypatch.setattr(kernels_file, "MIN_SHARED_MULTIPLICATIONS", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
 
 
 def assert_close(result: Tensor, expected: Tensor, magnitude: Tensor, num_summands: int) -> None:
@@ -190,22 +181,10 @@ def test_a_matrix_that_is_not_positive_definite_is_an_error_that_names_the_minor
             kernels.inverse_with_identity(matrix, 1.0)
 
 
-def test_other_instructions_give_the_same_bits(
-    kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@needs_avx512
+def test_other_instructions_give_the_same_bits(kernels: Kernels, tmp_path: Path) -> None:
     """A sum is taken in the order of its terms, with a rounding each, by vectors of any length."""
-    if "avx512f" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this processor has no AVX-512 to leave out")
-    monkeypatch.setattr(build_file, "FLAGS", (*build_file.FLAGS, "-mno-avx512f"))
-    library = tmp_path / "avx2.so"
-    build_file._compile(build_file._compiler(), library)
-    assert (
-        "zmm"
-        not in subprocess.run(
-            ["objdump", "-d", library], capture_output=True, text=True, check=True
-        ).stdout
-    )
-    others = Kernels(str(library))
+    others = by_avx2(tmp_path)
     left, right = matrix(130, 800, 1), matrix(800, 77, 2, layout="columns")
     assert torch.equal(kernels.multiply(left, right), others.multiply(left, right))
     gram = left @ left.t()

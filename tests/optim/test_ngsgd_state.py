@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LRScheduler
 
 from natgrad import NGSGD
+from natgrad.optim.native import kernels_in_use
 from tests.optim.models import (
     OPTIONS,
     bits,
@@ -155,9 +156,10 @@ def test_factors_go_into_a_model_of_another_precision(
 
 OTHER_PROCESS = """
 import sys, torch
-from natgrad import NGSGD
+from natgrad import NGSGD, use_native_kernels
 from tests.optim.models import network, network_loss, train
 torch.set_num_threads(1)
+use_native_kernels(sys.argv[2] == "True")
 saved = torch.load(sys.argv[1], weights_only=True)
 model = network()
 optimizer = NGSGD(model)
@@ -175,7 +177,8 @@ def test_another_process_trains_on_with_the_same_bits(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.pt"
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
     root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", OTHER_PROCESS, str(file)], check=True, cwd=root)
+    arguments = [str(file), str(kernels_in_use() is not None)]
+    subprocess.run([sys.executable, "-c", OTHER_PROCESS, *arguments], check=True, cwd=root)
     train(model, optimizer, network_loss, range(4, 8))
     assert bits(torch.load(file, weights_only=True)) == bits(model.state_dict())
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = ("product.c", "inverse.c")
+SOURCES = ("product.c", "inverse.c", "eigen.c")
 HEADERS = ("product.h",)
 COMPILERS = ("cc", "gcc", "clang")  # of these, the first there is, unless CC names another
 # torch brings OpenMP's library, under the name that these ask for: it is not loaded twice.

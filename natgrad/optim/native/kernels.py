@@ -39,6 +39,12 @@ class Kernels:
         self._product.argtypes = (
             number, number, number, real, *matrix, *matrix, *result, count, count,
         )  # fmt: skip
+        self._eigen_memory = functions.natgrad_eigen_memory
+        self._eigen_memory.restype = number
+        self._eigen_memory.argtypes = (number,)
+        self._eigen = functions.natgrad_eigen
+        self._eigen.restype = number
+        self._eigen.argtypes = (number, number, memory, memory, memory, count)
         self._inverse_memory = functions.natgrad_inverse_memory
         self._inverse_memory.restype = number
         self._inverse_memory.argtypes = (number,)
@@ -117,6 +123,28 @@ class Kernels:
                 f"minor of order {failed} is not positive-definite"
             )
         return inverse
+
+    def eigh(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the eigenvalues, ascending, and U^T of A = U diag(eigenvalues) U^T.
+
+        A are symmetric matrices (number, N, N) of float64, on the CPU.
+
+        Raises torch.linalg.LinAlgError if one has none, as one with NaN or infinity.
+        """
+        count, size = matrices.shape[:2]
+        vectors = matrices.clone(memory_format=torch.contiguous_format)
+        values = vectors.new_empty(count, size)
+        memory = vectors.new_empty(count * self._eigen_memory(size))
+        failed = self._eigen(
+            count, size, vectors.data_ptr(), values.data_ptr(), memory.data_ptr(),
+            torch.get_num_threads(),
+        )  # fmt: skip
+        if failed:
+            raise torch.linalg.LinAlgError(  # type: ignore[attr-defined]
+                f"the eigenvalues of a matrix of {size} rows (number {failed - 1}) were not found: "
+                "does it hold NaN or infinity?"
+            )
+        return values, vectors
 
 
 _loaded: Kernels | None = None
