@@ -45,7 +45,10 @@ def symmetric(kind: str, size: int, seed: int) -> Tensor:
         return diagonal + 1e-9 * (X + X.t())
     if kind == "two blocks":
         half = size // 2
-        return torch.block_diag(X[:half, :half] + X[:half, :half].t(), identity[half:, half:])
+        blocks: Tensor = torch.block_diag(
+            X[:half, :half] + X[:half, :half].t(), identity[half:, half:]
+        )
+        return blocks
     if kind == "zeros":
         return 0.0 * identity
     assert kind == "one"
