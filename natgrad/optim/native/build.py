@@ -13,8 +13,9 @@ from pathlib import Path
 
 SOURCES = ("product.c", "inverse.c", "eigen.c")
 HEADERS = ("product.h",)
-COMPILERS = ("cc", "gcc", "clang")  # of these, the first there is, unless CC names another
-# torch brings OpenMP's library, under the name that these ask for: it is not loaded twice.
+COMPILERS = ("gcc", "cc", "clang")  # of these, the first there is, unless CC names another
+# torch brings OpenMP's library under the name that gcc asks for: it is not loaded twice. (By clang
+# it is another one, with threads of its own; that works, too.)
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=fast")
 LIBRARIES = ("-lm",)
 OTHERWISE = "or leave out use_native_kernels(), which only makes training faster"
