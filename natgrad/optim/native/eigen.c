@@ -95,7 +95,7 @@ static void rotate(int64_t n, double cosine, double sine, double *restrict a, do
 /* One QL step on rows first..last of T, of which no element beside the diagonal is negligible. */
 static void ql_step(int64_t n, int64_t first, int64_t last, double *diagonal, double *beside,
                     double *vectors) {
-    /* The shift is the eigenvalue of the leading 2 x 2 matrix that is closer to its first element. */
+    /* The shift: the eigenvalue of the leading 2 x 2 matrix that is closer to its first element. */
     double slope = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]);
     double shift = diagonal[first] - beside[first] / (slope + copysign(hypot(slope, 1.0), slope));
     double bulge = diagonal[last] - shift, cosine = 1.0, sine = 1.0, carried = 0.0;
@@ -122,8 +122,8 @@ static void ql_step(int64_t n, int64_t first, int64_t last, double *diagonal, do
     beside[last] = 0.0;
 }
 
-/* Let the diagonal become the eigenvalues, and rotate the rows of `vectors` with it; 0 if there is no
-   end of steps. */
+/* Let the diagonal become the eigenvalues, and rotate the rows of `vectors` with it; 0 if that
+   takes too many steps. */
 static int diagonalize(int64_t n, double *diagonal, double *beside, double *vectors) {
     for (int64_t first = 0; first < n; first++) {
         for (int step = 0;; step++) {

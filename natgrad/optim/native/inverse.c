@@ -25,8 +25,8 @@ static Matrix transposed(Matrix m) {
 
 /* out = alpha * left right, or, with `keep`, out + alpha * left right */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, float alpha, Matrix left,
-                     Matrix right, int keep, float *out, int64_t out_row,
-                     Part part, int threads) {
+                     Matrix right, int keep, float *out, int64_t out_row, Part part,
+                     int threads) {
     Target target = {alpha, keep ? out : 0, out_row, out, out_row, 0, part};
     int is_small = rows * columns * depth < MIN_SHARED_MULTIPLICATIONS;
     product(rows, columns, depth, left, right, target, is_small ? 1 : threads);
@@ -40,7 +40,7 @@ static int64_t leaf(int64_t size, const float *A, float *V, int64_t row) {
     float columns[LEAF][LEAF], upper[LEAF][LEAF], inverse[LEAF][LEAF]; /* A^T, L^T, and V */
     for (int64_t j = 0; j < size; j++) {
         for (int64_t i = 0; i <= j; i++) columns[i][j] = A[j * row + i];
-        for (int64_t i = 0; i < size + MAX_TILE; i += LINE) /* other threads may have it: fetch it */
+        for (int64_t i = 0; i < size + MAX_TILE; i += LINE) /* another thread may have it */
             __builtin_prefetch(V + j * row + i, 1);
     }
     for (int64_t i = 0; i < size; i++) {
@@ -93,8 +93,8 @@ static int64_t inverse_factor(int64_t size, float *A, float *V, float *spare, in
     return 0;
 }
 
-/* So many elements apart are rows in memory: an odd number of cache lines, as else those of a column
-   would be in few places of the cache; and there is room for zeros behind each. */
+/* So many elements apart are rows in memory: an odd number of cache lines, as elements of a column
+   else could only be in few places of the cache; and there is room for zeros behind each. */
 static int64_t row_length(int64_t size) {
     return (((size + MAX_TILE + LINE - 1) / LINE) | 1) * LINE;
 }

@@ -5,15 +5,16 @@
    Both matrices may lie in memory by rows, by columns, or with gaps. The result is made of tiles of
    ROWS x COLUMNS sums that stay in registers. For each, ROWS elements of a column of `left` are
    multiplied by COLUMNS elements of a row of `right`, for one after the other along the depth. So
-   that these are next to each other, parts of both matrices are packed first: MAX_PACKED elements of
-   `left`, which stay in the second-level cache while all of `right` goes by, and of `right` COLUMNS
-   columns at a time, which stay in the first-level cache while those rows go by. */
+   that these are next to each other, parts of both matrices are packed first: of `left`, MAX_PACKED
+   elements, which stay in the second-level cache while all of `right` goes by; of `right`, COLUMNS
+   columns at a time, which stay in the first-level cache while those rows go by. Where a triangle
+   is known to be zero, each tile's sum leaves that out. */
 
 #include "product.h"
 
 #include <string.h>
 
-/* Lanes of a vector register; and tiles whose sums, with two vectors of `right`, fit all of them. */
+/* Lanes of a vector register, and tiles whose sums fit all of those, with two vectors of `right` */
 #if defined(__AVX512F__)
 #define LANES 16
 #define ROWS 12
@@ -50,7 +51,7 @@ INLINE Vector load(const float *at) { return *(const Unaligned *)at; }
 INLINE void store(float *at, Vector v) { *(Unaligned *)at = v; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t greatest(int64_t a, int64_t b) { return a < b ? b : a; }
-static int64_t rounded_up(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
+static int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* ---- transposing LANES x LANES elements ------------------------------------------------------ */
 
@@ -108,8 +109,8 @@ INLINE void copy_groups(Matrix m, int64_t depth, const int width, float *out) {
     for (int64_t k = 0; k < depth; k++) memcpy(out + k * width, m.at + k * m.column, 4 * width);
 }
 
-/* Write m (count, depth) as `depth` groups of `width` elements, zeros behind the first `count`. Up to
-   as many elements as a vector has may be overwritten behind the last group. */
+/* Write m (count, depth) as `depth` groups of `width` elements, zeros behind the first `count`. Up
+   to as many elements as a vector has may be overwritten behind the last group. */
 static void pack(Matrix m, int64_t count, int64_t depth, int64_t width, float *out) {
     if (m.row == 1 && count == COLUMNS) {
         copy_groups(m, depth, COLUMNS, out);
@@ -135,7 +136,7 @@ static void pack(Matrix m, int64_t count, int64_t depth, int64_t width, float *o
     }
 }
 
-/* Write m (rows, depth) as the left sides of tiles; each is so many rows' `stride` behind the last. */
+/* Write m (rows, depth) as the left sides of tiles; `stride` elements apart for each row. */
 static void pack_left(Matrix m, int64_t rows, int64_t depth, int64_t stride, float *out) {
     if (m.row == 1 && rows == TILES_AT_ONCE * ROWS) { /* at once: what a cache line holds is used */
         for (int64_t k = 0; k < depth; k++)
@@ -209,9 +210,10 @@ INLINE void put_row(Vector first, Vector second, const int vectors, int64_t colu
 INLINE void tile(const int height, const int vectors, int64_t rows, int64_t columns, int64_t depth,
                  const float *left, const float *right, const Target *t) {
     EACH_ROW(ZERO)
-    for (int64_t i = 0; i < rows; i++) { /* a tile's rows are on as many pages: call for them now */
-        __builtin_prefetch(t->out + i * t->out_row, 1);
-        if (vectors == 2) __builtin_prefetch(t->out + i * t->out_row + LANES, 1);
+    for (int64_t i = 0; i < rows; i++) { /* rows are far apart in memory: call for them now */
+        float *out = t->out + i * t->out_row;
+        for (int j = 0; j < vectors; j++) __builtin_prefetch(out + j * LANES, 1);
+        __builtin_prefetch(out + vectors * LANES - 1, 1); /* on one more line, mostly */
     }
     for (int64_t k = 0; k < depth; k++, left += height, right += vectors * LANES) {
         Vector first = *(const Vector *)right;
@@ -239,10 +241,9 @@ static Tile *const tiles[2][3] = {{narrow_low, narrow_middle, narrow},
 
 /* ---- all tiles ------------------------------------------------------------------------------- */
 
-static _Thread_local float packed_left[MAX_PACKED + LANES]
-    __attribute__((aligned(CACHE_LINE)));
-static _Thread_local float packed_right[COLUMNS * MAX_DEPTH + LANES]
-    __attribute__((aligned(CACHE_LINE)));
+#define ALIGNED __attribute__((aligned(CACHE_LINE)))
+static _Thread_local float packed_left[MAX_PACKED + LANES] ALIGNED;
+static _Thread_local float packed_right[COLUMNS * MAX_DEPTH + LANES] ALIGNED;
 
 static Target target_at(Target t, int64_t row, int64_t column) {
     if (t.added) t.added += row * t.added_row + column;
@@ -264,67 +265,82 @@ static Range summands(Range k, Range rows, Range columns, Matrix left, Matrix ri
     return (Range){k.begin, greatest(k.begin, k.end)};
 }
 
+/* Pack rows of `left`, for summands k, into packed_left: of each tile those that are needed. */
+static void pack_rows(Range rows, Range k, Matrix left) {
+    int64_t depth = k.end - k.begin;
+    for (int64_t i = rows.begin; i < rows.end; i += TILES_AT_ONCE * ROWS) {
+        Range down = {i, least(rows.end, i + TILES_AT_ONCE * ROWS)}, used = k;
+        int64_t height = down.end - down.begin;
+        if (height % ROWS == 0) used = summands(k, down, k, left, part_of(left, 0, 0));
+        pack_left(part_of(left, i, used.begin), height, used.end - used.begin, depth,
+                  packed_left + (i - rows.begin) * depth + (used.begin - k.begin) * ROWS);
+    }
+}
+
+/* Sum the tiles of these rows, which have been packed for summands k, and of columns that fit one
+   tile. */
+static void sum_tiles(Range rows, Range columns, Range k, Matrix left, Matrix right,
+                      const Target *target) {
+    int64_t width = columns.end - columns.begin, packed = rounded_up(width, LANES);
+    Range packed_k = summands(k, rows, columns, left, right);
+    pack(transposed(part_of(right, packed_k.begin, columns.begin)), width,
+         packed_k.end - packed_k.begin, packed, packed_right);
+    for (int64_t i = rows.begin; i < rows.end; i += ROWS) {
+        Range down = {i, least(rows.end, i + ROWS)};
+        Range used = summands(packed_k, down, columns, left, right);
+        int64_t height = down.end - down.begin, size = rounded_up(height, STEP);
+        int is_above = target->part && down.end <= columns.begin;
+        if (is_above || (used.begin == used.end && k.begin > 0)) continue;
+        Target t = target_at(*target, i, columns.begin);
+        tiles[width > LANES][size / STEP - 1](
+            height, width, used.end - used.begin,
+            packed_left + (i - rows.begin) * (k.end - k.begin) + (used.begin - k.begin) * size,
+            packed_right + (used.begin - packed_k.begin) * packed, &t);
+    }
+}
+
 /* One thread's rows and columns. */
 static void part_of_product(Range rows, Range columns, int64_t depth, Matrix left, Matrix right,
                             Target target) {
     int64_t num_blocks = (depth + MAX_DEPTH - 1) / MAX_DEPTH;
     int64_t block = depth > 0 ? (depth + num_blocks - 1) / num_blocks : 1;
-    for (int64_t k = 0; k == 0 || k < depth; k += block) { /* once if depth is 0: a sum of zeros */
-        int64_t summed = least(depth - k, block);
+    for (int64_t begin = 0; begin == 0 || begin < depth; begin += block) { /* once if depth is 0 */
+        Range k = {begin, least(depth, begin + block)};
         Target sum = target;
-        if (k > 0) { /* the next part of the sum is added to what is there already */
+        if (begin > 0) { /* the next part of the sum is added to what is there already */
             sum.added = target.out;
             sum.added_row = target.out_row;
         }
-        int64_t most = summed > 0 ? MAX_PACKED / summed / ROWS * ROWS : rows.end;
+        int64_t most = MAX_PACKED / greatest(1, k.end - k.begin) / ROWS * ROWS;
         for (int64_t row = rows.begin; row < rows.end; row += most) {
-            int64_t taken = least(rows.end - row, most);
-            for (int64_t i = 0; i < taken; i += TILES_AT_ONCE * ROWS) {
-                Range down = {row + i, row + least(taken, i + TILES_AT_ONCE * ROWS)};
-                int64_t height = down.end - down.begin;
-                Range used = {k, k + summed};
-                if (height % ROWS == 0) used = summands(used, down, used, left, part_of(left, 0, 0));
-                pack_left(part_of(left, down.begin, used.begin), height, used.end - used.begin,
-                          summed, packed_left + i * summed + (used.begin - k) * ROWS);
-            }
-            int64_t end = target.part ? least(columns.end, row + taken) : columns.end;
+            Range down = {row, least(rows.end, row + most)};
+            int64_t end = target.part ? least(columns.end, down.end) : columns.end;
+            pack_rows(down, k, left);
             for (int64_t column = columns.begin; column < end; column += COLUMNS) {
                 Range across = {column, least(columns.end, column + COLUMNS)};
-                int64_t width = across.end - column, packed = rounded_up(width, LANES);
-                Range all = summands((Range){k, k + summed}, (Range){row, row + taken}, across,
-                                     left, right);
-                pack(transposed(part_of(right, all.begin, column)), width, all.end - all.begin,
-                     packed, packed_right);
-                for (int64_t i = 0; i < taken; i += ROWS) {
-                    Range down = {row + i, row + least(taken, i + ROWS)};
-                    int64_t height = down.end - down.begin, size = rounded_up(height, STEP);
-                    if (target.part && down.end <= column) continue;
-                    Range used = summands(all, down, across, left, right);
-                    if (used.begin == used.end && k > 0) continue;
-                    Target t = target_at(sum, down.begin, column);
-                    if (across.end < columns.end) t.last = 0;
-                    tiles[width > LANES][size / STEP - 1](
-                        height, width, used.end - used.begin,
-                        packed_left + i * summed + (used.begin - k) * size,
-                        packed_right + (used.begin - all.begin) * packed, &t);
-                }
+                Target t = sum;
+                if (across.end < columns.end) t.last = 0;
+                sum_tiles(down, across, k, left, right, &t);
             }
         }
     }
 }
 
-/* The rows, or else the columns, of one of several parts, which are whole tiles and have about equal
-   work: rows of a lower triangle have the more work the lower they are, and the less if
-   elements of `left` are zero from there on. */
-static Range share(int64_t number, int64_t unit, int part, int parts, int grows, int shrinks) {
+/* Rows of a lower triangle are the more work the lower they are; and the less, where only what is
+   right of the diagonal is multiplied. */
+static int64_t work(int64_t i, int64_t rows, int is_lower, int is_right) {
+    return (is_lower ? i + 1 : 1) * (is_right ? rows - i : 1);
+}
+
+/* The rows, or else the columns, of one of several parts, in whole tiles, about equal in work. */
+static Range share(int64_t number, int64_t unit, int part, int parts, int is_lower, int is_right) {
     int64_t units = (number + unit - 1) / unit, all = 0, done = 0;
-#define WORK(i) ((grows ? (i) + 1 : 1) * (shrinks ? units - (i) : 1))
-    for (int64_t i = 0; i < units; i++) all += WORK(i);
+    for (int64_t i = 0; i < units; i++) all += work(i, units, is_lower, is_right);
     Range range = {0, 0};
     for (int64_t i = 0; i < units; i++) {
         if (done * parts < all * part) range.begin = i + 1;
         if (done * parts < all * (part + 1)) range.end = i + 1;
-        done += WORK(i);
+        done += work(i, units, is_lower, is_right);
     }
     return (Range){least(number, range.begin * unit), least(number, range.end * unit)};
 }
@@ -348,17 +364,17 @@ static void mirror(Range rows, float *out, int64_t out_row) {
 void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix right, Target target,
              int threads) {
     /* What has triangles on the left is divided by columns, and on the right by rows: evenly. */
-    int by_rows = target.part || right.zeros || (!left.zeros && rows > columns);
-    int shrinks = left.zeros == BELOW_DIAGONAL;
+    int by_rows = target.part != ALL || right.zeros || (!left.zeros && rows > columns);
+    int is_lower = target.part != ALL, is_right = left.zeros == BELOW_DIAGONAL;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for schedule(static)
         for (int part = 0; part < threads; part++) {
             Range down = {0, rows}, across = {0, columns};
             if (by_rows)
-                down = share(rows, ROWS, part, threads, target.part, shrinks);
+                down = share(rows, ROWS, part, threads, is_lower, is_right);
             else
-                across = share(columns, LANES, part, threads, ALL, 0);
+                across = share(columns, LANES, part, threads, 0, 0);
             Target t = target;
             if (across.end < columns) t.last = 0;
             if (down.begin < down.end && across.begin < across.end)
@@ -367,7 +383,7 @@ void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix r
         if (target.part == MIRRORED) {
 #pragma omp for schedule(static)
             for (int part = 0; part < threads; part++) /* the rows that it has in its cache */
-                mirror(share(rows, ROWS, part, threads, target.part, shrinks), target.out,
+                mirror(share(rows, ROWS, part, threads, is_lower, is_right), target.out,
                        target.out_row);
         }
     }

@@ -20,7 +20,7 @@ typedef enum { ALL = 0, LOWER, MIRRORED } Part;
 
    last: if not NULL, the last column goes there instead: out and added have one column fewer, and
          if anything is added, what `last` held is added to that one.
-   part: LOWER: only what is on or below the diagonal is needed; the rest becomes anything, or stays.
+   part: LOWER: only what is on or below the diagonal is needed; the rest becomes anything.
          MIRRORED: what is above is copied from below, as a symmetric product has it. */
 typedef struct {
     float alpha;
