@@ -14,8 +14,13 @@
 
 #define LEAF 64 /* rows of a matrix that is decomposed row by row */
 #define LINE 16 /* elements of a cache line */
+#define LINES (LEAF / LINE)
 /* Where there are fewer multiplications, one thread is not slower than several. */
 #define MIN_SHARED_MULTIPLICATIONS (1 << 22)
+
+typedef float Line __attribute__((vector_size(4 * LINE)));
+#define element(lines, i) (((float *)(lines))[i])
+#define EACH_LINE(j) _Pragma("GCC unroll 4") for (int j = 0; j < LINES; j++)
 
 static Matrix whole(const float *at, int64_t row) { return (Matrix){at, row, 1, NOWHERE}; }
 static Matrix lower(const float *at, int64_t row) { return (Matrix){at, row, 1, ABOVE_DIAGONAL}; }
@@ -37,25 +42,26 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, float alpha, 
    Rows are taken as a whole, zeros and all: their length is known then, and they stay in registers.
 */
 static int64_t leaf(int64_t size, const float *A, float *V, int64_t row) {
-    float columns[LEAF][LEAF], upper[LEAF][LEAF], inverse[LEAF][LEAF]; /* A^T, L^T, and V */
+    Line columns[LEAF][LINES] = {0}, upper[LEAF][LINES], inverse[LEAF][LINES]; /* A^T, L^T, and V */
     for (int64_t j = 0; j < size; j++) {
-        for (int64_t i = 0; i <= j; i++) columns[i][j] = A[j * row + i];
+        for (int64_t i = 0; i <= j; i++) element(columns[i], j) = A[j * row + i];
         for (int64_t i = 0; i < size + MAX_TILE; i += LINE) /* another thread may have it */
             __builtin_prefetch(V + j * row + i, 1);
     }
     for (int64_t i = 0; i < size; i++) {
-        float rest[LEAF] = {0}, solved[LEAF] = {0};
-        memcpy(rest + i, columns[i] + i, 4 * (size - i));
-        solved[i] = 1.0f;
+        Line rest[LINES], solved[LINES] = {0};
+        memcpy(rest, columns[i], sizeof rest);
+        element(solved, i) = 1.0f;
         for (int64_t k = 0; k < i; k++) {
-            float factor = upper[k][i];
-            for (int64_t j = 0; j < LEAF; j++) rest[j] -= factor * upper[k][j];
-            for (int64_t j = 0; j < LEAF; j++) solved[j] -= factor * inverse[k][j];
+            float factor = element(upper[k], i);
+            EACH_LINE(j) rest[j] -= factor * upper[k][j];
+            EACH_LINE(j) solved[j] -= factor * inverse[k][j];
         }
-        if (!(rest[i] > 0.0f)) return i + 1;
-        float scale = 1.0f / sqrtf(rest[i]);
-        for (int64_t j = 0; j < LEAF; j++) upper[i][j] = scale * rest[j];
-        for (int64_t j = 0; j < LEAF; j++) inverse[i][j] = scale * solved[j];
+        float pivot = element(rest, i);
+        if (!(pivot > 0.0f)) return i + 1;
+        float scale = 1.0f / sqrtf(pivot);
+        EACH_LINE(j) upper[i][j] = scale * rest[j];
+        EACH_LINE(j) inverse[i][j] = scale * solved[j];
         memcpy(V + i * row, inverse[i], 4 * size);
         memset(V + i * row + size, 0, 4 * MAX_TILE);
     }

@@ -329,7 +329,7 @@ static void part_of_product(Range rows, Range columns, int64_t depth, Matrix lef
 /* Rows of a lower triangle are the more work the lower they are; and the less, where only what is
    right of the diagonal is multiplied. */
 static int64_t work(int64_t i, int64_t rows, int is_lower, int is_right) {
-    return (is_lower ? i + 1 : 1) * (is_right ? rows - i : 1);
+    return (is_lower ? (i * ROWS + ROWS + COLUMNS - 1) / COLUMNS : 1) * (is_right ? rows - i : 1);
 }
 
 /* The rows, or else the columns, of one of several parts, in whole tiles, about equal in work. */
