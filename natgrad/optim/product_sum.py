@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.native import Kernels, kernels_in_use
+from natgrad.optim.native.kernels import PLAIN
 from natgrad.optim.product import add_times, goes_to_onednn, minus_transposed, times
 
 # Small weights are changed at once by the BLAS (4 MiB of float32: they are in the cache).
@@ -105,11 +106,12 @@ def _suit(
     left, right, _ = terms[0]
     return (
         kernels.suit(left.t(), right)
-        and weight.numel() > 0
+        and type(weight) in PLAIN
         and weight.dtype == left.dtype
+        and weight.numel() > 0
         and weight.stride(1) == 1
         and len(biases) <= 1
-        and all(bias.dtype == left.dtype and bias.stride(0) == 1 for bias in biases)
+        and all(kernels.suit_vector(bias) for bias in biases)
     )
 
 

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.optim.native import Kernels
+from natgrad.optim.native import kernels as kernels_file
+from natgrad.optim.product import linear
+from natgrad.optim.product_sum import Term, add_products_
 from tests.optim.native import LinAlgError, by_avx2, by_threads, needs_avx512
 from tests.optim.samples import relative_error
 from tests.optim.test_product import matrix
@@ -123,6 +127,35 @@ def test_bits_are_the_same_whatever_the_number_of_threads_and_the_layout(
             product = kernels.multiply(a, b, added.clone(), added=added, alpha=0.3, last=last)
             results.append(torch.cat([product, last.unsqueeze(1)], dim=1))
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_layers_go_to_the_kernels_whatever_lies_in_memory_how(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As torch computes them: transposed weights, and biases that are every other number."""
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    input, weight, bias = matrix(9, 7).reshape(3, 3, 7), matrix(5, 7), torch.randn(10)
+    for own_weight in (weight, weight.t().contiguous().t(), matrix(5, 14)[:, ::2]):
+        for own_bias in (None, bias[:5], bias[::2]):
+            expected = F.linear(input, own_weight, own_bias)
+            torch.testing.assert_close(linear(input, own_weight, own_bias), expected)
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_parameters_change_whatever_lies_in_memory_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    left, right = matrix(6, 9), matrix(6, 5)
+    for weight in (torch.ones(9, 4), torch.ones(4, 9).t(), torch.ones(9, 8)[:, ::2]):
+        for bias in (torch.ones(9), torch.ones(18)[::2]):
+            add_products_(weight, [bias], [Term(left, right)], scale=0.5)
+            expected = 1.0 + 0.5 * left.t() @ right
+            torch.testing.assert_close(weight, expected[:, :4])
+            torch.testing.assert_close(bias, expected[:, 4])
+            weight.fill_(1.0)
+    weight, bias = torch.empty(9, 0), torch.ones(9)
+    add_products_(weight, [bias], [Term(left, right[:, :1])], scale=0.5)
+    torch.testing.assert_close(bias, 1.0 + 0.5 * (left.t() @ right[:, :1])[:, 0])
 
 
 def test_threads_that_multiply_at_once_do_not_disturb_each_other(kernels: Kernels) -> None:

@@ -1,6 +1,6 @@
-"""Products and inverses of float32 matrices on the CPU, in C that is compiled for this processor.
+"""Matrix products, inverses and eigendecompositions in C, which is compiled for this processor.
 
-They stand in for oneDNN, the BLAS and LAPACK once `use_native_kernels` has been called.
+They stand in for oneDNN, the BLAS and LAPACK on the CPU once `use_native_kernels` has been called.
 """
 
 from natgrad.optim.native.kernels import Kernels, kernels_in_use, use_native_kernels

@@ -19,7 +19,10 @@ MIN_SHARED_MULTIPLICATIONS = 2**20
 
 
 class Kernels:
-    """The functions of a compiled library. Matrices are float32, on the CPU, and not empty."""
+    """The functions of a compiled library. Matrices are on the CPU, and not empty.
+
+    They are float32, unless it is said otherwise.
+    """
 
     def __init__(self, library: str) -> None:
         try:
@@ -64,6 +67,10 @@ class Kernels:
             and not left.is_neg()
             and not right.is_neg()
         )
+
+    def suit_vector(self, vector: Tensor) -> bool:
+        """Whether it can be added to the rows of a product, or be the last column of one."""
+        return type(vector) in PLAIN and vector.dtype == torch.float32 and vector.is_contiguous()
 
     def multiply(
         self,
@@ -155,10 +162,11 @@ def use_native_kernels(use: bool = True) -> None:
     """Let NGSGD compute with natgrad's own kernels from now on, or no more, in this process.
 
     They are C code, compiled for this processor when they are first used (in a second or two; the
-    result is kept in the user's cache), and form matrix products and inverses of float32 on the
-    CPU. Call it once, before training. A step becomes faster, most of all with small layers, with
-    several threads, and by the simple method; results are as exact as without, and differ in
-    rounding. They are the same bits whatever the number of threads.
+    result is kept in the user's cache): matrix products and inverses of float32 on the CPU, and
+    eigendecompositions of the online method. Call it once, before training. A step takes less time,
+    most of all with small layers, with several threads, and by the simple method (docs/step.md).
+    Results are as exact as without, and differ in rounding; they are the same bits whatever the
+    number of threads.
 
     Raises RuntimeError, saying what to do, if there is no C compiler, or it does not succeed.
 
