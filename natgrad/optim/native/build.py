@@ -78,7 +78,7 @@ def _compile(compiler: list[str], library: Path) -> None:
     said = "\n".join((done.stderr + done.stdout).strip().splitlines()[:MAX_LINES]) or "nothing"
     raise RuntimeError(
         f"the native kernels could not be compiled by '{shlex.join(command)}', which said:\n{said}"
-        f"\nName another C compiler in CC (gcc 9 or newer, or clang with OpenMP), {OTHERWISE}"
+        f"\nName another C compiler in CC (gcc 11 or newer, or clang with OpenMP), {OTHERWISE}"
     )
 
 

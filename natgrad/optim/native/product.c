@@ -27,15 +27,12 @@
 #define LANES 4
 #define ROWS 12
 #define REGISTER "w"
-#elif defined(__SSE2__)
-#define LANES 4
-#define ROWS 6
-#define REGISTER "x"
 #else
-#error "natgrad has kernels for x86-64 and aarch64"
+#error "natgrad has kernels for x86-64 with AVX and for aarch64"
 #endif
 #define COLUMNS (2 * LANES)
 #define STEP (ROWS / 3) /* lower tiles, for the last rows, have one or two thirds of the rows */
+_Static_assert(ROWS <= LANES || STEP % LANES == 0, "pack writes whole vectors");
 #define TILES_AT_ONCE 4
 #define MAX_DEPTH 384
 #define MAX_PACKED (480 * MAX_DEPTH)
