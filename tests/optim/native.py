@@ -25,7 +25,8 @@ needs_avx512 = pytest.mark.skipif(not has_avx512(), reason="the processor has no
 
 def by_threads(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all that kernels compute have so many threads."""
-    monkeypatch.setattr(kernels_file, "MIN_SHARED_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS_PER_THREAD", 1)
+    monkeypatch.setattr(kernels_file, "MIN_INVERSE_ROWS_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
 
 

@@ -71,6 +71,11 @@ def test_compiled_once_and_anew_for_another_compiler_or_other_code(
     assert len(list(cache.iterdir())) == 4  # and nothing temporary
 
 
+def test_all_code_is_compiled_and_part_of_what_the_library_is_named_after() -> None:
+    files = {file.name for file in Path(build_file.__file__).parent.glob("*.[ch]")}
+    assert files == {*build_file.SOURCES, *build_file.HEADERS}
+
+
 @pytest.mark.usefixtures("compiler")
 def test_processes_that_begin_together_find_one_whole_library(cache: Path) -> None:
     processes = [

@@ -14,8 +14,9 @@ from natgrad.optim.native.build import OTHERWISE, library_file
 PLAIN = (Tensor, Parameter)  # of others, as tensors in pieces on several machines, torch knows
 # With fewer multiplications, torch's BLAS is faster: a call takes 4 us here, and 2 there.
 MIN_MULTIPLICATIONS = 2**18
-# With fewer, threads take longer to begin and to end than they save.
-MIN_SHARED_MULTIPLICATIONS = 2**20
+# With fewer for each, threads take longer to begin and to end than they save.
+MIN_MULTIPLICATIONS_PER_THREAD = 2**19
+MIN_INVERSE_ROWS_PER_THREAD = 100
 
 
 class Kernels:
@@ -100,14 +101,14 @@ class Kernels:
         num_columns = right.shape[1]
         if out is None:
             out = left.new_empty(num_rows, num_columns)
-        is_shared = num_rows * num_columns * depth >= MIN_SHARED_MULTIPLICATIONS
+        num_useful = num_rows * num_columns * depth // MIN_MULTIPLICATIONS_PER_THREAD
         self._product(
             num_rows, num_columns, depth, alpha,
             left.data_ptr(), *left.stride(), right.data_ptr(), *right.stride(),
             None if added is None else added.data_ptr(),
             added.stride(0) if added is not None and added.dim() == 2 else 0,
             out.data_ptr(), out.stride(0), None if last is None else last.data_ptr(),
-            is_lower, torch.get_num_threads() if is_shared else 1,
+            is_lower, _num_threads(num_useful),
         )  # fmt: skip
         increment_version(out if last is None else (out, last))  # which autograd looks at
         return out
@@ -122,7 +123,7 @@ class Kernels:
         inverse, memory = lower.new_empty(size, size), lower.new_empty(self._inverse_memory(size))
         failed = self._inverse(
             size, lower.data_ptr(), size, identity, weight, inverse.data_ptr(), size,
-            memory.data_ptr(), torch.get_num_threads(),
+            memory.data_ptr(), _num_threads(size // MIN_INVERSE_ROWS_PER_THREAD),
         )  # fmt: skip
         if failed:
             raise torch.linalg.LinAlgError(  # type: ignore[attr-defined]
@@ -144,7 +145,7 @@ class Kernels:
         memory = vectors.new_empty(count * self._eigen_memory(size))
         failed = self._eigen(
             count, size, vectors.data_ptr(), values.data_ptr(), memory.data_ptr(),
-            torch.get_num_threads(),
+            _num_threads(count),
         )  # fmt: skip
         if failed:
             raise torch.linalg.LinAlgError(  # type: ignore[attr-defined]
@@ -152,6 +153,10 @@ class Kernels:
                 "does it hold NaN or infinity?"
             )
         return values, vectors
+
+
+def _num_threads(num_useful: int) -> int:
+    return max(1, min(num_useful, torch.get_num_threads()))
 
 
 _loaded: Kernels | None = None
