@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
 
 from natgrad.optim.native import Kernels, kernels_in_use, use_native_kernels
 from natgrad.optim.native import kernels as kernels_file
 from tests.conftest import has_compiler
+from tests.optim.native import calls_of
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,18 +49,10 @@ def by_torch_and_by_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     request.getfixturevalue("kernels")
-    num_products = 0
-    original = Kernels.multiply
-
-    def counted(*arguments: object, **options: object) -> Tensor:
-        nonlocal num_products
-        num_products += 1
-        return original(*arguments, **options)  # type: ignore[arg-type]
-
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Kernels, "multiply", counted)
+        products = calls_of("multiply", monkeypatch)
         monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
         use_native_kernels()
         yield
         use_native_kernels(False)
-    assert num_products > 0
+    assert products

@@ -30,6 +30,19 @@ def by_threads(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
 
 
+def calls_of(method: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The method's name, once for each time that it is called from now on."""
+    original = getattr(Kernels, method)
+    calls: list[str] = []
+
+    def seen(*arguments: object, **options: object) -> object:
+        calls.append(method)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(Kernels, method, seen)
+    return calls
+
+
 def by_avx2(folder: Path) -> Kernels:
     """Return the kernels without AVX-512, as a processor that has none would make them."""
     library = folder / "avx2.so"

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from natgrad.data import Minibatch
 from natgrad.optim import use_native_kernels
-from natgrad.optim.native import Kernels, kernels_in_use
 from natgrad.optim.native import kernels as kernels_file
+from natgrad.optim.native import kernels_in_use
 from natgrad.parallel.engines import open_engine
 from natgrad.parallel.outer import RunFailedError
 from natgrad.recipes.network_job import NetworkLearner
@@ -24,6 +23,7 @@ from natgrad.recipes.train import TrainConfig, TrainingConfig, train
 from natgrad.recipes.workshop import Workshop
 from natgrad.run.config import ConfigError, from_mapping
 from tests.conftest import has_compiler
+from tests.optim.native import calls_of
 from tests.recipes.silent import silent
 from tests.recipes.small_demo import INLINE, small_demo
 from tests.recipes.small_run import events_of, small_config, small_examples
@@ -63,19 +63,11 @@ def config_of(directory: Path, examples: Path, use: bool, **tables: dict[str, An
 def test_run_with_the_kernels_is_repeatable_and_differs_from_one_without_in_rounding(
     examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    num_products = 0
-    original = Kernels.multiply
-
-    def counted(*arguments: object, **options: object) -> Tensor:
-        nonlocal num_products
-        num_products += 1
-        return original(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Kernels, "multiply", counted)
+    products = calls_of("multiply", monkeypatch)
     without = train(config_of(tmp_path / "without", examples, False))
-    assert num_products == 0
+    assert not products
     native = train(config_of(tmp_path / "native", examples, True))
-    assert num_products > 0
+    assert products
     again = train(config_of(tmp_path / "again", examples, True))
     local = train(config_of(tmp_path / "local", examples, True, engine={"name": "local"}))
     assert native.read_bytes() == again.read_bytes() == local.read_bytes() != without.read_bytes()

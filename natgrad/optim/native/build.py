@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = ("product.c", "inverse.c", "eigen.c")
-HEADERS = ("product.h",)
+SOURCES = ("pack.c", "product.c", "inverse.c", "eigen.c")
+HEADERS = ("matrix.h", "tile.h", "pack.h", "product.h")
 COMPILERS = ("gcc", "cc", "clang")  # of these, the first there is, unless CC names another
 # torch brings OpenMP's library under the name that gcc asks for: it is not loaded twice. (By clang
 # it is another one, with threads of its own; that works, too.)

@@ -24,9 +24,6 @@ typedef float Line __attribute__((vector_size(4 * LINE)));
 
 static Matrix whole(const float *at, int64_t row) { return (Matrix){at, row, 1, NOWHERE}; }
 static Matrix lower(const float *at, int64_t row) { return (Matrix){at, row, 1, ABOVE_DIAGONAL}; }
-static Matrix transposed(Matrix m) {
-    return (Matrix){m.at, m.column, m.row, m.zeros ? BELOW_DIAGONAL : NOWHERE};
-}
 
 /* out = alpha * left right, or, with `keep`, out + alpha * left right */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, float alpha, Matrix left,

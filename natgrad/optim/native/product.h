@@ -2,17 +2,7 @@
 #ifndef NATGRAD_PRODUCT_H
 #define NATGRAD_PRODUCT_H
 
-#include <stdint.h>
-
-/* Where elements are known to be zero, and need not be multiplied; they have to hold zeros. */
-typedef enum { NOWHERE = 0, ABOVE_DIAGONAL, BELOW_DIAGONAL } Zeros;
-
-/* Element (i, j) is at[i * row + j * column]. */
-typedef struct {
-    const float *at;
-    int64_t row, column;
-    Zeros zeros;
-} Matrix;
+#include "matrix.h"
 
 typedef enum { ALL = 0, LOWER, MIRRORED } Part;
 
