@@ -47,7 +47,9 @@ def run_jobs(
 
     try:
         while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            done = wait(running, return_when=FIRST_COMPLETED).done
+            # Of several that are over, the first is told of first: `wait` has them in no order.
+            for future in sorted(done, key=lambda future: running[future].index):
                 job = running.pop(future)
                 lost = future.exception()
                 if lost is None:
