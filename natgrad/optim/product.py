@@ -37,7 +37,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     kernels = kernels_in_use()
     if kernels is not None:
         rows = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
-        if kernels.suit(rows, weight.t()) and (bias is None or kernels.suit_vector(bias)):
+        if kernels.suit(rows, weight.t()) and (
+            bias is None or kernels.suit_vector(bias, weight.shape[0])
+        ):
             output = kernels.multiply(rows, weight.t(), added=bias)
             return output if input.dim() == 2 else output.view(*input.shape[:-1], -1)
     if bias is None:

@@ -111,7 +111,7 @@ def _suit(
         and weight.numel() > 0
         and weight.stride(1) == 1
         and len(biases) <= 1
-        and all(kernels.suit_vector(bias) for bias in biases)
+        and all(kernels.suit_vector(bias, weight.shape[0]) for bias in biases)
     )
 
 

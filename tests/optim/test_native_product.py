@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
+from natgrad import NGSGD
 from natgrad.optim.native import Kernels
 from natgrad.optim.native import kernels as kernels_file
 from natgrad.optim.product import linear
@@ -156,6 +157,27 @@ def test_parameters_change_whatever_lies_in_memory_how(monkeypatch: pytest.Monke
     weight, bias = torch.empty(9, 0), torch.ones(9)
     add_products_(weight, [bias], [Term(left, right[:, :1])], scale=0.5)
     torch.testing.assert_close(bias, 1.0 + 0.5 * (left.t() @ right[:, :1])[:, 0])
+
+
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize("shape", [(4, 12), (4, 7), (2, 2, 12)])
+def test_an_input_of_another_dimension_is_refused(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not multiplied by what lies behind the weights in memory, or by a part of them."""
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    layer = nn.Linear(10, 5)
+    optimizer = NGSGD(layer)
+    with pytest.raises(RuntimeError, match=r"cannot be multiplied \(4x\d+ and 10x5\)"):
+        layer(torch.ones(shape))
+    optimizer.release()
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_a_bias_of_one_element_belongs_to_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    input, weight, bias = matrix(3, 7), matrix(5, 7), torch.randn(9)[:1]
+    torch.testing.assert_close(linear(input, weight, bias), F.linear(input, weight, bias))
 
 
 def test_threads_that_multiply_at_once_do_not_disturb_each_other(kernels: Kernels) -> None:

@@ -63,15 +63,23 @@ class Kernels:
             and type(right) in PLAIN
             and left.dtype == right.dtype == torch.float32
             and left.dim() == right.dim() == 2
+            and left.shape[1] == right.shape[0]  # else torch says what is wrong
             and left.numel() * right.shape[1] >= MIN_MULTIPLICATIONS
-            and left.device.type == right.device.type == "cpu"
+            and left.is_cpu
+            and right.is_cpu
             and not left.is_neg()
             and not right.is_neg()
         )
 
-    def suit_vector(self, vector: Tensor) -> bool:
-        """Whether it can be added to the rows of a product, or be the last column of one."""
-        return type(vector) in PLAIN and vector.dtype == torch.float32 and vector.is_contiguous()
+    def suit_vector(self, vector: Tensor, size: int) -> bool:
+        """Whether it can be added to rows of so many elements, or be a column of so many."""
+        return (
+            type(vector) in PLAIN
+            and vector.dtype == torch.float32
+            and vector.shape == (size,)
+            and vector.is_cpu
+            and vector.is_contiguous()
+        )
 
     def multiply(
         self,
