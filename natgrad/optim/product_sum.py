@@ -110,6 +110,8 @@ def _suit(
         and weight.dtype == left.dtype
         and weight.numel() > 0
         and weight.stride(1) == 1
+        # To what is taken, `left` is added row by row; derivatives of one image lie in columns.
+        and all(term.taken is None or term.left.stride(1) == 1 for term in terms)
         and len(biases) <= 1
         and all(kernels.suit_vector(bias, weight.shape[0]) for bias in biases)
     )

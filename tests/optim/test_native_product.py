@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from natgrad import NGSGD
-from natgrad.optim.native import Kernels
+from natgrad.optim.native import Kernels, use_native_kernels
 from natgrad.optim.native import kernels as kernels_file
 from natgrad.optim.product import linear
 from natgrad.optim.product_sum import Term, add_products_
+from tests.optim.models import seeded
 from tests.optim.native import LinAlgError, by_avx2, by_threads, needs_avx512
 from tests.optim.samples import relative_error
 from tests.optim.test_product import matrix
@@ -178,6 +180,55 @@ def test_a_bias_of_one_element_belongs_to_all_outputs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
     input, weight, bias = matrix(3, 7), matrix(5, 7), torch.randn(9)[:1]
     torch.testing.assert_close(linear(input, weight, bias), F.linear(input, weight, bias))
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_rows_from_which_something_is_taken_may_lie_in_memory_how_they_like(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Derivatives of one image lie in columns; those of a sum are one number, told many times."""
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    right, taken = matrix(6, 5), (matrix(6, 2, 1), matrix(9, 2, 2))
+    for left in (matrix(6, 9), matrix(6, 9, layout="columns"), torch.ones(1, 1).expand(6, 9)):
+        weight = torch.ones(9, 5)
+        add_products_(weight, [], [Term(left, right, taken)], scale=0.5)
+        expected = 1.0 + 0.5 * (left - taken[0] @ taken[1].t()).t() @ right
+        torch.testing.assert_close(weight, expected)
+
+
+def trained_on_images(
+    num_images: int, method: str, fused: bool, loss_of: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return all that a convolutional network has learned from so many images at a time."""
+    model = seeded(lambda: nn.Sequential(nn.Conv2d(3, 20, 3), nn.Tanh(), nn.Conv2d(20, 4, 3)))
+    optimizer = NGSGD(model, lr=0.01, method=method, fused=fused)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss_of(model(torch.randn(num_images, 3, 6, 6, generator=generator))).backward()
+        optimizer.step()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("num_images", [1, 3])
+@pytest.mark.parametrize("method", ["online", "simple", "none"])
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("loss_of", [torch.sum, lambda output: output.square().sum()])
+def test_convolutions_learn_the_same_as_without(
+    num_images: int,
+    method: str,
+    fused: bool,
+    loss_of: Callable[[Tensor], Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    learned = []
+    for use in (False, True):
+        use_native_kernels(use)
+        learned.append(trained_on_images(num_images, method, fused, loss_of))
+    use_native_kernels(False)
+    torch.testing.assert_close(learned[1], learned[0], rtol=1e-4, atol=1e-5)
 
 
 def test_threads_that_multiply_at_once_do_not_disturb_each_other(kernels: Kernels) -> None:
