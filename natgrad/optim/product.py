@@ -42,6 +42,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         ):
             output = kernels.multiply(rows, weight.t(), added=bias)
             return output if input.dim() == 2 else output.view(*input.shape[:-1], -1)
+    if input.shape[-1:] != weight.shape[1:]:
+        return F.linear(input, weight, bias)  # which says so; oneDNN has no words for it
     if bias is None:
         return linear_in_any_order(input, weight).contiguous()
     if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], bias):

@@ -88,6 +88,14 @@ def test_products_are_those_of_float64(
             assert float(((result - expected).abs() / summed).max()) < 1e-6
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_shapes_that_do_not_fit_are_named(has_bias: bool) -> None:
+    """Of a product this large oneDNN would only say that it has no primitive."""
+    bias = torch.ones(250) if has_bias else None
+    with pytest.raises(RuntimeError, match=r"cannot be multiplied \(400x120 and 110x250\)"):
+        linear(matrix(400, 120), matrix(250, 110), bias)
+
+
 @given(
     num_rows=st.integers(1, 200),
     num_columns=st.integers(1, 200),
