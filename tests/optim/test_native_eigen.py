@@ -15,7 +15,15 @@ from natgrad.optim.factor import eigh
 from natgrad.optim.native import Kernels
 from tests.optim.native import LinAlgError, by_avx2, by_threads, calls_of, needs_avx512
 
-SPREAD = ("iid", "graded", "middle", "nearly diagonal", "two blocks")
+SPREAD = (
+    "iid",
+    "graded",
+    "steep",
+    "middle",
+    "nearly diagonal",
+    "one and next to nothing",
+    "two blocks",
+)
 EQUAL = ("low rank", "shifted", "identity", "zeros", "one")  # many eigenvalues are the same
 EPS = torch.finfo(torch.float64).eps
 
@@ -30,6 +38,9 @@ def symmetric(kind: str, size: int, seed: int) -> Tensor:
     if kind == "graded":
         scale = torch.logspace(0, -12, size, dtype=torch.float64)
         return (X + X.t()) * torch.outer(scale, scale)
+    if kind == "steep":  # products of its smallest elements underflow
+        scale = torch.logspace(0, -170, size, dtype=torch.float64)
+        return (X + X.t()) * torch.outer(scale, scale)
     if kind == "middle":
         scale = torch.linspace(-4, 4, size, dtype=torch.float64).square().neg().exp()
         return (X + X.t()) * torch.outer(scale, scale)
@@ -43,6 +54,10 @@ def symmetric(kind: str, size: int, seed: int) -> Tensor:
     if kind == "nearly diagonal":
         diagonal: Tensor = torch.diag(X[0])
         return diagonal + 1e-9 * (X + X.t())
+    if kind == "one and next to nothing":
+        nothing = 1e-161 * (X + X.t())
+        nothing[0, 0] = 1.0
+        return nothing
     if kind == "two blocks":
         half = size // 2
         blocks: Tensor = torch.block_diag(

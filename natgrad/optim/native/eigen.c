@@ -48,7 +48,7 @@ static void tridiagonalize(int64_t n, double *A, double *diagonal, double *besid
         double first = v[0], others = dot(size - 1, v + 1, v + 1);
         taus[k] = 0.0;
         beside[k] = first;
-        if (others == 0.0) continue;
+        if (others <= NOTHING * NOTHING) continue; /* squares that underflow have few digits */
         beside[k] = -copysign(sqrt(first * first + others), first);
         taus[k] = (beside[k] - first) / beside[k];
         for (int64_t j = 1; j < size; j++) v[j] /= first - beside[k];
