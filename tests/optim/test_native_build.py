@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -145,6 +147,59 @@ def test_a_cache_that_cannot_be_written_to_is_named(
 
 
 @pytest.mark.usefixtures("compiler")
+def test_a_cache_that_cannot_even_be_looked_into_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the folder of another user; root may look into all, but not into names this long."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/" + 300 * "a")
+    assert "File name too long" in message()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_an_account_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    told = message()
+    assert "there is no place for the native kernels: Could not determine home" in told
+    assert "Set XDG_CACHE_HOME" in told
+
+
+@pytest.mark.usefixtures("compiler")
+def test_nobody_else_may_put_a_library_into_the_cache(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        library_file()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_library_is_on_the_disk_before_it_has_its_name(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that a power cut has left in part kills the process that loads it, without a word."""
+    done: list[str] = []
+
+    def note(name: str) -> None:
+        original: Callable[..., None] = getattr(os, name)
+
+        def seen(*arguments: object) -> None:
+            done.append(name)
+            original(*arguments)
+
+        monkeypatch.setattr(os, name, seen)
+
+    note("fsync")
+    note("replace")
+    library_file()
+    assert done == ["fsync", "replace"]
+
+
+@pytest.mark.usefixtures("compiler")
 def test_a_full_disk_is_told(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
     (small_disk / "filler").write_bytes(bytes(os.statvfs(small_disk).f_bavail * 4096 - 8192))
@@ -175,4 +230,5 @@ def test_a_library_that_cannot_be_loaded_is_named(
     monkeypatch.setattr(kernels_file, "_loaded", None)
     with pytest.raises(RuntimeError, match=f"cannot be loaded from {file}") as error:
         use_native_kernels()
-    assert "delete" in str(error.value)
+    assert "delete it" in str(error.value)
+    assert "set XDG_CACHE_HOME to another folder" in str(error.value)

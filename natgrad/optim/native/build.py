@@ -19,6 +19,7 @@ COMPILERS = ("gcc", "cc", "clang")  # of these, the first there is, unless CC na
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=fast")
 LIBRARIES = ("-lm",)
 OTHERWISE = "or leave out use_native_kernels(), which only makes training faster"
+ELSEWHERE = f"Set XDG_CACHE_HOME to a folder that can be written to, {OTHERWISE}"
 MAX_LINES = 12  # of what the compiler says
 
 
@@ -31,18 +32,19 @@ def library_file() -> Path:
     name = f"kernels-{_key(compiler)}.so"
     folder = cache_folder()
     file = folder / name
-    if file.exists():
-        return file
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if file.exists():
+            return file
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it will be executed
         with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=folder) as temporary:
             made = Path(temporary) / name
             _compile(compiler, made)
+            with made.open("rb") as library:
+                os.fsync(library.fileno())  # a library that lacks its end would crash, not fail
             os.replace(made, file)  # whole, or not at all: another process may be at it, too
     except OSError as error:
         raise RuntimeError(
-            f"the native kernels cannot be kept in {folder}: {error}. Set XDG_CACHE_HOME to a "
-            f"folder that can be written to, {OTHERWISE}"
+            f"the native kernels cannot be kept in {folder}: {error}. {ELSEWHERE}"
         ) from error
     return file
 
@@ -50,7 +52,12 @@ def library_file() -> Path:
 def cache_folder() -> Path:
     """Return the folder for what is compiled: natgrad's, in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if cache else Path.home() / ".cache") / "natgrad"
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "natgrad"
+    except RuntimeError as error:  # for an account without a name, as a container may have
+        raise RuntimeError(
+            f"there is no place for the native kernels: {error} {ELSEWHERE}"
+        ) from error
 
 
 def _compiler() -> list[str]:

@@ -31,8 +31,8 @@ class Kernels:
         except OSError as error:
             raise RuntimeError(
                 f"the native kernels cannot be loaded from {library}: {error}. If it is broken, "
-                f"delete it; if it is for another machine, name a compiler for this one in CC; "
-                f"{OTHERWISE}"
+                "delete it; if it is for another machine, name a compiler for this one in CC; if "
+                f"nothing may be executed there, set XDG_CACHE_HOME to another folder; {OTHERWISE}"
             ) from error
         number, memory = ctypes.c_int64, ctypes.c_void_p
         real, count = ctypes.c_float, ctypes.c_int
