@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER, learning_rate
+from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER, learning_rate, max_change
 from natgrad.optim.online import check_options
 
 
@@ -60,11 +60,7 @@ def check_group(group: Mapping[str, Any], known: set[str]) -> None:
     learning_rate(group)
     if group["method"] not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, but got {group['method']!r}")
-    limit = group["max_change_per_sample"]
-    if limit is not None and not limit > 0.0:
-        raise ValueError(
-            f"max_change_per_sample must be positive, or None for no limit, but got {limit}"
-        )
+    max_change(group)
     for rank in ("rank_in", "rank_out"):
         options = {name: group[name] for name in OPTIONS_OF_FISHER}
         check_options(group[rank], **options, rank_name=rank)

@@ -22,7 +22,7 @@ from natgrad.optim.backward_pass import Pass, at_end_of_backward
 from natgrad.optim.full_precision import full_precision
 from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
-from natgrad.optim.online import OnlineFisher
+from natgrad.optim.online import OnlineFisher, is_number
 from natgrad.optim.product_sum import add_products_
 from natgrad.optim.refusal import bad_rows
 from natgrad.optim.rows import NonFiniteError, PlainRows, Rows
@@ -145,6 +145,7 @@ class WeightMatrix:
         if self.shared.fused and self.shared.refused is not None:
             return None
         biases = [bias for bias in self.biases if bias.requires_grad]
+        lr, limit = learning_rate(self.group), max_change(self.group)
         X, Y = _stack(calls, biases, _compute_dtype(self.weight))
         before = self.learned.snapshot()
         try:
@@ -159,8 +160,7 @@ class WeightMatrix:
             X_bar, Y_bar = PlainRows(X, 0.0), PlainRows(Y, 0.0)
         if not self.shared.fused and self._before is None:
             self._before = before
-        lr = learning_rate(self.group)
-        factor = change_factor(lr, self.group["max_change_per_sample"], X_bar, Y_bar)
+        factor = change_factor(lr, limit, X_bar, Y_bar)
         self.learned.count(is_limited=factor < 1.0)
         if not self.shared.fused:
             return self._gradient(biases, X_bar, Y_bar, factor)
@@ -296,8 +296,8 @@ class WeightMatrix:
         if "R" in state and state["R"].shape[1] not in dimensions:
             raise ValueError(
                 f"the saved Fisher factor of layer '{self.name}' is for vectors of dimension "
-                f"{state['R'].shape[1]}, but the layer has {dimensions[0]}: the state was saved "
-                "for another model"
+                f"{state['R'].shape[1]}, but the layer has {' or '.join(map(str, dimensions))} "
+                "(a bias adds one to the inputs): the state was saved for another model"
             )
         like = torch.empty(0, device=self.weight.device, dtype=_compute_dtype(self.weight))
         fisher = OnlineFisher(rank, **{name: group[name] for name in OPTIONS_OF_FISHER})
@@ -317,10 +317,23 @@ def _add_product_(
 
 def learning_rate(group: Mapping[str, Any]) -> float:
     """Return a group's learning rate, as it is now: it may have been set to anything since."""
-    lr = float(group["lr"])
+    try:
+        lr = float(group["lr"])
+    except (TypeError, ValueError):
+        lr = math.nan
     if not 0.0 <= lr < math.inf:
-        raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']}")
+        raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']!r}")
     return lr
+
+
+def max_change(group: Mapping[str, Any]) -> float | None:
+    """Return a group's limit on a minibatch's change, as it is now; None for no limit."""
+    limit: float | None = group["max_change_per_sample"]
+    if limit is not None and not (is_number(limit) and limit > 0.0):
+        raise ValueError(
+            f"max_change_per_sample must be positive, or None for no limit, but got {limit!r}"
+        )
+    return limit
 
 
 def _compute_dtype(weight: Tensor) -> torch.dtype:

@@ -89,6 +89,8 @@ class NGSGD(torch.optim.Optimizer):
                 f"{type(model).__name__}: write NGSGD(model, ...) instead of "
                 "NGSGD(model.parameters(), ...)"
             )
+        if not isinstance(fused, bool):
+            raise TypeError(f"fused must be True or False, but got {fused!r}")
         defaults = {
             "lr": lr,
             "method": method,

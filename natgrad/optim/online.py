@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -78,8 +78,9 @@ class OnlineFisher:
 
         Raises `NonFiniteError`, and changes nothing, if X holds NaN or infinity.
         """
+        wide = as_rows("OnlineFisher.precondition", X)
         with full_precision(X):
-            rows, lessons = self.meet(as_rows("OnlineFisher.precondition", X), is_formed=True)
+            rows, lessons = self.meet(wide, is_formed=True)
             learn(lessons)
             X_bar = rows.dense().to(X.dtype)
             if X_bar.data_ptr() == X.data_ptr():  # the caller's own, to whom X_bar is another
@@ -133,6 +134,10 @@ class OnlineFisher:
 
     def configure(self, alpha: float, num_samples_history: float, update_period: int) -> None:
         """Change the options from the next minibatch on."""
+        old = (self.alpha, self.num_samples_history, self.update_period)
+        if (alpha, num_samples_history, update_period) == old:
+            return
+        check_options(self.rank, alpha, num_samples_history, update_period)
         self.alpha = alpha
         self.num_samples_history = num_samples_history
         self.update_period = update_period
@@ -234,9 +239,14 @@ def check_options(
         raise ValueError(
             f"{rank_name} must be a whole number, 0 (plain SGD) or more, but got {rank}"
         )
-    if not alpha >= 0.0:
-        raise ValueError(f"alpha must be 0 or more (4.0 is a good choice), but got {alpha}")
-    if not num_samples_history > 0.0:
-        raise ValueError(f"num_samples_history must be positive, but got {num_samples_history}")
+    if not (is_number(alpha) and alpha >= 0.0):
+        raise ValueError(f"alpha must be 0 or more (4.0 is a good choice), but got {alpha!r}")
+    if not (is_number(num_samples_history) and num_samples_history > 0.0):
+        raise ValueError(f"num_samples_history must be positive, but got {num_samples_history!r}")
     if not isinstance(update_period, int) or update_period < 1:
         raise ValueError(f"update_period must be a whole number of 1 or more, got {update_period}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value can be compared with numbers: None and text cannot."""
+    return isinstance(value, int | float | SupportsFloat)

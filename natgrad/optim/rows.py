@@ -19,6 +19,10 @@ from natgrad.optim.product_sum import Term
 
 def as_rows(name: str, X: Tensor) -> Tensor:
     """Return X in the precision that it is computed in, or say what is wrong with it."""
+    if not isinstance(X, Tensor):
+        raise TypeError(
+            f"{name} takes a torch.Tensor, but got {type(X).__name__}: use torch.as_tensor(X)"
+        )
     if X.dim() != 2:
         raise ValueError(
             f"{name} takes a matrix (N, D), one row per sample, but got shape {tuple(X.shape)}: "

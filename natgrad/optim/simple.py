@@ -54,8 +54,9 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
     >>> torch.allclose(X_bar[2] / X_bar[2].norm(), x_hat_2 / x_hat_2.norm())
     True
     """
+    wide = as_rows("precondition_simple", X)
     with full_precision(X):
-        rows = simple_rows(as_rows("precondition_simple", X), alpha, is_formed=True)
+        rows = simple_rows(wide, alpha, is_formed=True)
         return (rows.hat() * rows.gamma).to(X.dtype)
 
 

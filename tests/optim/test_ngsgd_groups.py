@@ -195,6 +195,8 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lr": -1.0}, "lr must be 0 or more, .*got -1.0"),
     ({"lr": math.nan}, "lr must be 0 or more, .*got nan"),
     ({"lr": math.inf}, "lr must be 0 or more, .*got inf"),
+    ({"lr": None}, "lr must be 0 or more, .*got None"),
+    ({"lr": "fast"}, "lr must be 0 or more, .*got 'fast'"),
     ({"method": "natural"}, "one of online, simple, none, but got 'natural'"),
     ({"rank_in": -2}, "rank_in must be .*0 .* or more, but got -2"),
     ({"rank_out": -3}, "rank_out must be .*0 .* or more, but got -3"),
@@ -202,11 +204,15 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"update_period": 1.5}, "update_period must be a whole number.*got 1.5"),
     ({"alpha": -0.5}, "alpha must be .*got -0.5"),
     ({"alpha": math.nan}, "alpha must be .*got nan"),
+    ({"alpha": None}, "alpha must be .*got None"),
+    ({"alpha": "4"}, "alpha must be .*got '4'"),
     ({"alpha": 0.0, "method": "simple"}, "simple method needs alpha > 0, but got 0.0"),
     ({"num_samples_history": 0.0}, "num_samples_history must be positive.*got 0.0"),
+    ({"num_samples_history": None}, "num_samples_history must be positive.*got None"),
     ({"update_period": 0}, "update_period must be .*1 or more.*got 0"),
     ({"max_change_per_sample": 0.0}, "_per_sample must be positive, or None .*got 0.0"),
     ({"max_change_per_sample": math.nan}, "_per_sample must be positive, or None .*got nan"),
+    ({"max_change_per_sample": "no"}, "_per_sample must be positive, or None .*got 'no'"),
 ]  # fmt: skip
 
 
@@ -227,3 +233,35 @@ def test_method_that_a_group_is_given_later_is_checked_when_it_is_used() -> None
     optimizer.param_groups[0]["method"] = "onlyne"
     with pytest.raises(ValueError, match=r"method must be one of online, .* got 'onlyne'"):
         model(torch.ones(4, 3)).sum().backward()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("lr", None, "lr must be 0 or more, .*got None"),
+        ("alpha", -3.0, "alpha must be 0 or more .*got -3.0"),
+        ("alpha", None, "alpha must be 0 or more .*got None"),
+        ("num_samples_history", 0.0, "num_samples_history must be positive, but got 0.0"),
+        ("update_period", 0, "update_period must be .*1 or more.* got 0"),
+        ("max_change_per_sample", -1.0, "_per_sample must be positive, or None .*got -1.0"),
+        ("max_change_per_sample", math.nan, "_per_sample must be positive, or None .*got nan"),
+    ],
+)
+def test_option_that_has_become_meaningless_is_refused_before_anything_is_learned(
+    name: str, value: Any, message: str, fused: bool
+) -> None:
+    model = network()
+    optimizer = NGSGD(model, **OPTIONS, fused=fused)
+    train(model, optimizer, network_loss, range(3))
+    before = bits([model.state_dict(), optimizer.state_dict()["state"]])
+    for group in optimizer.param_groups:
+        group[name] = value
+    with pytest.raises(ValueError, match=message):
+        train(model, optimizer, network_loss, range(3, 4))
+    assert bits([model.state_dict(), optimizer.state_dict()["state"]]) == before
+
+
+def test_fused_is_true_or_false() -> None:
+    with pytest.raises(TypeError, match="fused must be True or False, but got 'no'"):
+        NGSGD(network(), fused="no")  # type: ignore[arg-type]

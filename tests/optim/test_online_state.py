@@ -182,6 +182,12 @@ def test_what_is_no_floating_point_matrix_is_refused(dtype: torch.dtype) -> None
             precondition(torch.ones(4, 3, dtype=dtype))
 
 
+def test_what_is_no_tensor_is_refused_with_advice() -> None:
+    for precondition in (OnlineFisher(rank=2).precondition, precondition_simple):
+        with pytest.raises(TypeError, match=r"takes a torch.Tensor, but got list: use torch.as_"):
+            precondition([[1.0, 2.0]])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
