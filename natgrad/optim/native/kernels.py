@@ -178,8 +178,9 @@ def use_native_kernels(use: bool = True) -> None:
     result is kept in the user's cache): matrix products and inverses of float32 on the CPU, and
     eigendecompositions of the online method. Call it once, before training. A step takes less time,
     most of all with small layers, with several threads, and by the simple method (docs/step.md).
-    Results are as exact as without, and differ in rounding; they are the same bits whatever the
-    number of threads.
+    Results are as exact as without, and differ in rounding. What a kernel computes is the same bits
+    whatever the number of threads; what is left to torch (as small products, and how the factors of
+    the online method start) may not be.
 
     Raises RuntimeError, saying what to do, if there is no C compiler, or it does not succeed.
 
