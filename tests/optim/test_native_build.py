@@ -80,13 +80,12 @@ def test_all_code_is_compiled_and_part_of_what_the_library_is_named_after() -> N
 
 @pytest.mark.usefixtures("compiler")
 def test_processes_that_begin_together_find_one_whole_library(cache: Path) -> None:
+    # What they print is not read: with a build of torch of many libraries it would fill a pipe.
     processes = [
-        subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE) for _ in range(3)
+        subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.DEVNULL)
+        for _ in range(3)
     ]
     assert [process.wait() for process in processes] == [0, 0, 0]
-    for process in processes:
-        assert process.stdout is not None
-        process.stdout.close()
     assert len(list(cache.iterdir())) == 1
 
 
