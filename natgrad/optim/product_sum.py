@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -134,17 +134,14 @@ def _add_natively_(
     step = num_rows
     if len(terms) > 1 or terms[0].taken is not None:
         step = _block_rows(num_rows, max(terms[0].left.shape[0], weight.shape[1]))
-    for begin in range(0, num_rows, step):
-        block = slice(begin, begin + step)
-        out = weight[block]
-        bias = biases[0][block] if biases else None
-        for number, term in enumerate(terms):
-            left, right, taken = term.columns(block)
+    for out, vectors, parts in _blocks(weight, biases, terms, step):
+        for number, (left, right, taken) in enumerate(parts):
             if taken is not None:
                 H, E = taken
                 memory = _memory.matrix(left, *left.shape)
                 left = kernels.multiply(H, E.t(), memory, added=left, alpha=-1.0)
             added = out if keep or number > 0 else None
+            bias = vectors[0] if vectors else None
             kernels.multiply(left.t(), right, out, added=added, alpha=scale, last=bias)
 
 
@@ -174,15 +171,9 @@ def _add_by_blocks_(
     the other; one more column, for a bias, costs oneDNN nearly nothing.
     """
     right = terms[0].right if len(terms) == 1 else torch.cat([term.right for term in terms])
-    num_rows = weight.shape[0]
-    step = _block_rows(num_rows, max(right.shape))
-    if step >= num_rows:  # to take parts of all that is given would cost time, too
-        _add_block_(weight, biases, terms, right, scale, keep)
-        return
-    for begin in range(0, num_rows, step):
-        block = slice(begin, begin + step)
-        parts = [bias[block] for bias in biases], [term.columns(block) for term in terms]
-        _add_block_(weight[block], *parts, right, scale, keep)
+    step = _block_rows(weight.shape[0], max(right.shape))
+    for block in _blocks(weight, biases, terms, step):
+        _add_block_(*block, right, scale, keep)
 
 
 def _add_block_(
@@ -224,6 +215,19 @@ def _split(right: Tensor, num_inputs: int) -> tuple[Tensor, list[Tensor]]:
         return right, []
     others = range(num_inputs, right.shape[1])
     return right.narrow(1, 0, num_inputs), [right.select(1, index) for index in others]
+
+
+def _blocks(
+    weight: Tensor, biases: Sequence[Tensor], terms: Sequence[Term], step: int
+) -> Iterator[tuple[Tensor, Sequence[Tensor], Sequence[Term]]]:
+    """Yield so many rows at a time of the weights and biases, and what makes those of the terms."""
+    num_rows = weight.shape[0]
+    if step >= num_rows:  # to take parts of all that is given would cost time, too
+        yield weight, biases, terms
+        return
+    for begin in range(0, num_rows, step):
+        block = slice(begin, begin + step)
+        yield weight[block], [b[block] for b in biases], [term.columns(block) for term in terms]
 
 
 def _block_rows(num_rows: int, elements_per_row: int) -> int:

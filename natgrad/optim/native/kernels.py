@@ -107,6 +107,7 @@ class Kernels:
         """
         num_rows, depth = left.shape
         num_columns = right.shape[1]
+        is_new = out is None
         if out is None:
             out = left.new_empty(num_rows, num_columns)
         num_useful = num_rows * num_columns * depth // MIN_MULTIPLICATIONS_PER_THREAD
@@ -118,7 +119,10 @@ class Kernels:
             out.data_ptr(), out.stride(0), None if last is None else last.data_ptr(),
             is_lower, _num_threads(num_useful),
         )  # fmt: skip
-        increment_version(out if last is None else (out, last))  # which autograd looks at
+        if last is not None:  # autograd looks at versions, if it has kept what was there
+            increment_version((out, last))
+        elif not is_new:
+            increment_version(out)
         return out
 
     def inverse_with_identity(self, lower: Tensor, weight: float, identity: float = 1.0) -> Tensor:

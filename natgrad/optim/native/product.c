@@ -20,6 +20,7 @@
 #define MAX_DEPTH 384
 #define MAX_PACKED (480 * MAX_DEPTH)
 #define CACHE_LINE 64
+#define PACKING 9 /* to pack an element takes as long as so many multiplications */
 
 /* ---- one tile -------------------------------------------------------------------------------- */
 
@@ -228,18 +229,32 @@ static void mirror(Range rows, float *out, int64_t out_row) {
     }
 }
 
+/* What a thread has to do for each summand, in multiplications. */
+static int64_t load_of(int64_t rows, int64_t columns) {
+    return rows * columns + PACKING * (rows + columns);
+}
+
+/* Whether threads should divide rows, and not columns, so that the largest part is the least. */
+static int is_better_by_rows(int64_t rows, int64_t columns, int threads) {
+    int64_t wide = rounded_up(columns, LANES);
+    return load_of(rounded_up((rows + threads - 1) / threads, STEP), wide) <=
+           load_of(rows, rounded_up((columns + threads - 1) / threads, LANES));
+}
+
 void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix right, Target target,
              int threads) {
     /* What has triangles on the left is divided by columns, and on the right by rows: evenly. */
-    int by_rows = target.part != ALL || right.zeros || (!left.zeros && rows > columns);
+    int by_rows = target.part != ALL || right.zeros ||
+                  (!left.zeros && is_better_by_rows(rows, columns, threads));
     int is_lower = target.part != ALL, is_right = left.zeros == BELOW_DIAGONAL;
+    int64_t unit = is_lower || is_right ? ROWS : STEP; /* `work` counts whole tiles */
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
         for (int part = 0; part < threads; part++) {
             Range down = {0, rows}, across = {0, columns};
             if (by_rows)
-                down = share(rows, ROWS, part, threads, is_lower, is_right);
+                down = share(rows, unit, part, threads, is_lower, is_right);
             else
                 across = share(columns, LANES, part, threads, 0, 0);
             Target t = target;
@@ -248,9 +263,10 @@ void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix r
                 part_of_product(down, across, depth, left, right, t);
         }
         if (target.part == MIRRORED) {
-#pragma omp for schedule(static)
+#pragma omp barrier
+#pragma omp for schedule(static) nowait
             for (int part = 0; part < threads; part++) /* the rows that it has in its cache */
-                mirror(share(rows, ROWS, part, threads, is_lower, is_right), target.out,
+                mirror(share(rows, unit, part, threads, is_lower, is_right), target.out,
                        target.out_row);
         }
     }
