@@ -150,7 +150,7 @@ def time_steps(
     }
     values = take_rounds(methods, num_rounds, NUM_WARM_UP_ROUNDS)
     goals = GOALS_OF_NETWORK.get(network, {})
-    goals |= {natively(name): goal for name, goal in goals.items()}
+    goals = goals | {natively(name): goal for name, goal in goals.items()}
     rows = tuple(Row(name, values[name], goals.get(name)) for name in methods)
     title = f"{network}, minibatch {minibatch}, {threads} thread{'s' * (threads > 1)}"
     return Table(title, "ms a step", rows, references=(SGD, PLAIN, PRODUCTS))

@@ -12,6 +12,17 @@ from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER, learning_rate, max_
 from natgrad.optim.online import check_options
 
 
+def list_of_groups(groups: object) -> list[Any]:
+    """Return what was given as groups, which have to be several, or none."""
+    if isinstance(groups, Mapping | str) or not isinstance(groups, Iterable):
+        found = f"one {type(groups).__name__}" if isinstance(groups, Mapping) else repr(groups)
+        raise TypeError(
+            f"groups must be a list of dictionaries with 'params' and options, but got {found}: "
+            "write [{'params': ..., 'lr': ...}], or leave it out"
+        )
+    return list(groups)
+
+
 def listed(group: Mapping[str, Any]) -> list[nn.Module | nn.Parameter]:
     """Return the modules and parameters that a group names: one, or any nesting of iterables."""
     if not isinstance(group, Mapping):

@@ -22,10 +22,10 @@ from natgrad.optim.backward_pass import Pass, at_end_of_backward
 from natgrad.optim.full_precision import full_precision
 from natgrad.optim.learned import Learned
 from natgrad.optim.max_change import change_factor
-from natgrad.optim.online import OnlineFisher, is_number
+from natgrad.optim.online import OnlineFisher, check_options
 from natgrad.optim.product_sum import add_products_
 from natgrad.optim.refusal import bad_rows
-from natgrad.optim.rows import NonFiniteError, PlainRows, Rows
+from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, is_number
 from natgrad.optim.simple import simple_rows
 
 METHODS = ("online", "simple", "none")
@@ -212,6 +212,7 @@ class WeightMatrix:
         """
         options = {name: self.group[name] for name in OPTIONS_OF_FISHER}
         if fisher is None or not fisher.fits(dimension):
+            check_options(self.group[rank], **options, rank_name=rank)
             return OnlineFisher(self.group[rank], **options)
         fisher.configure(**options)
         return fisher
@@ -317,10 +318,7 @@ def _add_product_(
 
 def learning_rate(group: Mapping[str, Any]) -> float:
     """Return a group's learning rate, as it is now: it may have been set to anything since."""
-    try:
-        lr = float(group["lr"])
-    except (TypeError, ValueError):
-        lr = math.nan
+    lr = float(group["lr"]) if is_number(group["lr"]) else math.nan
     if not 0.0 <= lr < math.inf:
         raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']!r}")
     return lr

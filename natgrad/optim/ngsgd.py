@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from natgrad.optim import taps
 from natgrad.optim.backward_pass import Pass
-from natgrad.optim.groups import check_bias, check_group, listed, parameters_of
+from natgrad.optim.groups import check_bias, check_group, list_of_groups, listed, parameters_of
 from natgrad.optim.hogwild import counterparts
 from natgrad.optim.learned import Learned
 from natgrad.optim.matrix import WeightMatrix, learning_rate
@@ -108,7 +108,7 @@ class NGSGD(torch.optim.Optimizer):
         self._tapped: list[tuple[nn.Module, WeightMatrix]] = []
         self._names: dict[Tensor, str] = {}
         self._know(model)
-        own = [dict(group, params=listed(group)) for group in groups]
+        own = [dict(group, params=listed(group)) for group in list_of_groups(groups)]
         named = {parameter for group in own for parameter in parameters_of(group["params"])}
         rest = [parameter for parameter in model.parameters() if parameter not in named]
         super().__init__([{"params": rest}, *own] if rest or not own else own, defaults)

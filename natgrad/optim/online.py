@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from natgrad.optim.factor import (
 from natgrad.optim.full_precision import full_precision
 from natgrad.optim.low_rank_rows import Removal, low_rank_rows, removals
 from natgrad.optim.product import linear_in_any_order
-from natgrad.optim.rows import PlainRows, Rows, as_rows, squared_frobenius_norm
+from natgrad.optim.rows import PlainRows, Rows, as_rows, is_number, squared_frobenius_norm
 
 NUM_INITIAL_UPDATES = 10  # the factor is updated on each of this many first minibatches
 
@@ -237,16 +237,13 @@ def check_options(
     """Raise ValueError for an option that the method has no meaning for."""
     if not isinstance(rank, int) or rank < 0:
         raise ValueError(
-            f"{rank_name} must be a whole number, 0 (plain SGD) or more, but got {rank}"
+            f"{rank_name} must be a whole number, 0 (plain SGD) or more, but got {rank!r}"
         )
     if not (is_number(alpha) and alpha >= 0.0):
         raise ValueError(f"alpha must be 0 or more (4.0 is a good choice), but got {alpha!r}")
     if not (is_number(num_samples_history) and num_samples_history > 0.0):
         raise ValueError(f"num_samples_history must be positive, but got {num_samples_history!r}")
     if not isinstance(update_period, int) or update_period < 1:
-        raise ValueError(f"update_period must be a whole number of 1 or more, got {update_period}")
-
-
-def is_number(value: object) -> bool:
-    """Whether a value can be compared with numbers: None and text cannot."""
-    return isinstance(value, int | float | SupportsFloat)
+        raise ValueError(
+            f"update_period must be a whole number of 1 or more, but got {update_period!r}"
+        )

@@ -22,8 +22,8 @@ from torch import Tensor
 from natgrad.optim.native import kernels_in_use
 from natgrad.optim.native.kernels import PLAIN
 
-# With fewer multiplications for each thread, the BLAS is the faster one: a call takes 12 us, not 2.
-MIN_MULTIPLICATIONS = 2**20
+# With fewer multiplications, the BLAS is the faster one: a call takes 12 us, not 2.
+MIN_MULTIPLICATIONS_PER_THREAD = 2**20
 # oneDNN divides a result of few rows and fewer columns badly among threads; its transpose, well.
 MAX_TRANSPOSED_ROWS = 256
 
@@ -46,7 +46,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(input, weight, bias)  # which says so; oneDNN has no words for it
     if bias is None:
         return linear_in_any_order(input, weight).contiguous()
-    if _onednn is not None and _suits_onednn(input, weight, weight.shape[0], bias):
+    is_whole = bias.shape == weight.shape[:1]  # else torch would repeat it, or refuse it
+    if is_whole and _onednn is not None and _suits_onednn(input, weight, weight.shape[0], bias):
         return _onednn.linear(input, weight, bias)
     return F.linear(input, weight, bias)
 
@@ -75,7 +76,9 @@ def add_times(C: Tensor, A: Tensor, B: Tensor) -> Tensor:
     tensor([[12.]])
     """
     kernels = kernels_in_use()
-    if kernels is not None and kernels.suit(A, B) and C.stride(1) == 1 and C.dtype == A.dtype:
+    if C.shape != (A.shape[0], B.shape[1]):
+        return torch.addmm(C, A, B)  # which repeats it, or refuses it; the others just read on
+    if kernels is not None and kernels.suit(A, B) and kernels.suit_added(C):
         return kernels.multiply(A, B, added=C)
     if _onednn is not None and _suits_onednn(A, B, B.shape[1], C):
         return _onednn.add_linear(C, A, B.t())
@@ -109,7 +112,7 @@ def _suits_onednn(left: Tensor, right: Tensor, num_results: int, added: Tensor |
         type(left) in PLAIN
         and type(right) in PLAIN
         and left.dtype == right.dtype == torch.float32
-        and left.numel() * num_results >= MIN_MULTIPLICATIONS * torch.get_num_threads()
+        and left.numel() * num_results >= MIN_MULTIPLICATIONS_PER_THREAD * torch.get_num_threads()
         and left.device.type == right.device.type == "cpu"
         and (added is None or added.dtype == torch.float32)
         # For other strides oneDNN falls back on a loop that takes a thousand times as long.

@@ -91,7 +91,7 @@ def add_products_(
     `keep=False` overwrites whatever the memory held.
     """
     kernels = kernels_in_use()
-    if kernels is not None and _suit(kernels, weight, biases, terms):
+    if kernels is not None and _are_for(kernels, weight, biases, terms):
         _add_natively_(kernels, weight, biases, terms, scale, keep)
         return
     is_small = weight.numel() <= MAX_WHOLE_ELEMENTS
@@ -100,7 +100,7 @@ def add_products_(
     add(weight, biases, terms, scale, keep)
 
 
-def _suit(
+def _are_for(
     kernels: Kernels, weight: Tensor, biases: Sequence[Tensor], terms: Sequence[Term]
 ) -> bool:
     left, right, _ = terms[0]

@@ -33,6 +33,15 @@ def as_rows(name: str, X: Tensor) -> Tensor:
     return X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().float()
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is one number: text, None and tensors of several numbers are not."""
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return not isinstance(value, str | bytes)
+
+
 class NonFiniteError(FloatingPointError):
     """A gradient, or an input of a layer, holds NaN or infinity."""
 

@@ -33,6 +33,7 @@ from natgrad.optim.rows import (
     Rows,
     as_rows,
     describe_non_finite,
+    is_number,
 )
 
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
@@ -55,6 +56,8 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
     True
     """
     wide = as_rows("precondition_simple", X)
+    if not is_number(alpha):
+        raise TypeError(f"precondition_simple takes a number for alpha, but got {alpha!r}")
     with full_precision(X):
         rows = simple_rows(wide, alpha, is_formed=True)
         return (rows.hat() * rows.gamma).to(X.dtype)

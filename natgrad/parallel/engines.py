@@ -16,7 +16,7 @@ from natgrad.parallel.inline import open_inline
 from natgrad.parallel.local import open_local
 from natgrad.parallel.ray_tasks import open_ray
 
-__all__ = ["ENGINES", "WorkerLost", "check_engine", "open_engine"]
+__all__ = ["ENGINES", "WorkerLost", "check_engine", "open_engine", "runs_here"]
 
 # Each takes num_workers, and its options by name. Libraries are imported only when one is opened.
 ENGINES: dict[str, Callable[..., Executor]] = {
@@ -26,6 +26,17 @@ ENGINES: dict[str, Callable[..., Executor]] = {
     "slurm": open_slurm,
     "gridengine": open_gridengine,
 }
+
+HERE = ("inline", "local")
+
+
+def runs_here(name: str) -> bool:
+    """Whether all calls of an engine run on this machine.
+
+    >>> runs_here("local"), runs_here("slurm")
+    (True, False)
+    """
+    return name in HERE
 
 
 def open_engine(name: str, num_workers: int, **options: Any) -> Executor:

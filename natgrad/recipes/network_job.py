@@ -18,7 +18,7 @@ from natgrad.data import Block, BlockEntry, Examples, Minibatch, block_path, ope
 from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn import Network, NetworkConfig
 from natgrad.optim import NGSGD, share_parameters, use_native_kernels
-from natgrad.optim.native import kernels_in_use
+from natgrad.optim.native import KernelsError, kernels_in_use, load_kernels
 from natgrad.parallel.job import Job, JobResult, job_settings, run_job
 from natgrad.parallel.learner import Learner
 from natgrad.recipes.fisher_states import load_state, state_of
@@ -28,6 +28,7 @@ from natgrad.run.model_file import Model, read_model
 __all__ = [
     "NetworkLearner",
     "check_held_out",
+    "compile_kernels",
     "evaluate_model",
     "native_kernels",
     "objective_of",
@@ -139,21 +140,26 @@ def train_job(job: Job) -> JobResult:
 
 @contextmanager
 def native_kernels(use: bool) -> Iterator[None]:
-    """Use the native kernels, or do not; what the process did before, it does again afterwards.
-
-    Raises:
-        ConfigError: if they are to be used, and cannot be compiled or loaded on this machine.
-    """
+    """Use the native kernels, or do not; what the process did before, it does again afterwards."""
     were_in_use = kernels_in_use() is not None
-    try:
-        use_native_kernels(use)
-    except RuntimeError as error:
-        told = str(error).replace("use_native_kernels()", "training.native_kernels")
-        raise ConfigError(f"training.native_kernels is true: {told}") from error
+    if use:
+        compile_kernels()
+    use_native_kernels(use)
     try:
         yield
     finally:
         use_native_kernels(were_in_use)
+
+
+def compile_kernels(otherwise: str = "") -> None:
+    """Compile the native kernels, or raise ConfigError, which says why not, and what to do.
+
+    `otherwise` is what else there is to do.
+    """
+    try:
+        load_kernels()
+    except KernelsError as error:
+        raise ConfigError(f"training.native_kernels is true: {error}{otherwise}") from error
 
 
 def evaluate_model(path: str, options: dict[str, Any]) -> dict[str, Any]:

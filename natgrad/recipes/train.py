@@ -27,7 +27,7 @@ from typing import Any
 
 from natgrad.data import Examples, open_examples
 from natgrad.optim.schedule import exponential
-from natgrad.parallel.engines import check_engine, open_engine
+from natgrad.parallel.engines import check_engine, open_engine, runs_here
 from natgrad.parallel.handover import Handover
 from natgrad.parallel.outer import OuterLoop
 from natgrad.parallel.plan import Iteration, make_plan
@@ -36,8 +36,8 @@ from natgrad.recipes.fisher_states import average_states
 from natgrad.recipes.kept_examples import keep_examples
 from natgrad.recipes.network_job import (
     check_held_out,
+    compile_kernels,
     evaluate_model,
-    native_kernels,
     parameter_names,
     train_job,
 )
@@ -82,7 +82,6 @@ ADDED = {
     "run": {"diagnostics_every": 1},
     "training": {"native_kernels": False},
 }
-ENGINES_HERE = ("inline", "local")  # their jobs run on this machine
 
 
 def train_from_toml(
@@ -107,10 +106,6 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
     """
     check_engine(config.engine.name, config.engine.options)
     run = RunDirectory(config.run.directory)
-    is_here = config.engine.name in ENGINES_HERE
-    if config.training.native_kernels and is_here and not run.final.exists():
-        with native_kernels(True):
-            pass  # they are compiled now, or it is said now why they cannot be
     examples = open_examples(Path(config.data.examples).absolute())
     if run.path.resolve() == examples.directory.resolve():
         raise ConfigError(
@@ -119,10 +114,13 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
         )
     plan = plan_of(config, examples)
     to_combine = iterations_to_combine(config.combination, plan, examples)
+    compiles_here = config.training.native_kernels and runs_here(config.engine.name)
     if run.last_iteration() is None and not run.final.exists():
         # What would fail later, and leave a configuration behind.
         check_beginning(config.network, examples)
         check_held_out(examples)
+        if compiles_here:
+            compile_kernels(", or leave the key out, which only makes training faster")
     with run.drive():
         run.keep_config(to_mapping(config), FREE_TABLES, ADDED)
         log = EventLog(run.events)
@@ -138,6 +136,8 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
                 emit("end", status="complete", message=f"the final model is {run.final}")
             return run.final
         keep_examples(run, examples)
+        if compiles_here:
+            compile_kernels()  # the key can no longer be left out
         emit(
             "start",
             num_iterations=len(plan),

@@ -109,10 +109,8 @@ def _convert_scalar(annotation: Any, value: Any, key: str) -> Any:
         return float(value)  # 3 is a fine number of epochs
     is_bool = isinstance(value, bool)
     if not isinstance(value, annotation) or (is_bool and annotation is not bool):
-        raise ConfigError(
-            f"'{key}' must be of type {annotation.__name__}, but is {value!r} "
-            f"({type(value).__name__})"
-        )
+        expected = "true or false" if annotation is bool else f"of type {annotation.__name__}"
+        raise ConfigError(f"'{key}' must be {expected}, but is {value!r} ({type(value).__name__})")
     return value
 
 

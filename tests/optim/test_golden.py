@@ -153,7 +153,7 @@ def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "all products by oneDNN":
         if product._onednn is None:
             pytest.skip("this torch has no oneDNN")
-        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", 1)
+        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", 1)
 
 
 def test_all_cases_are_here() -> None:

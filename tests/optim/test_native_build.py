@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import pwd
 import re
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +46,10 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def message() -> str:
     """Return what a user is told who asks for the kernels."""
-    with pytest.raises(RuntimeError) as error:
-        library_file()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(kernels_file, "_loaded", None)
+        with pytest.raises(RuntimeError) as error:
+            use_native_kernels()
     assert "or leave out use_native_kernels()" in str(error.value)
     return str(error.value)
 
@@ -107,7 +111,56 @@ def test_without_a_compiler_the_error_says_how_to_get_one(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "there is none of gcc, cc, clang: install a C compiler" in message()
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    assert "CC=no-such-compiler is not there" in message()
+    assert "CC=no-such-compiler is no program that can be run: install" in message()
+    monkeypatch.setenv("CC", str(tmp_path))
+    assert f"CC={tmp_path} is no program that can be run: install" in message()
+    monkeypatch.setenv("CC", "gcc '-O2")
+    assert "cannot be read: No closing quotation. Mend it, or unset CC, or leave" in message()
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF, and no more")
+    program.chmod(0o755)
+    monkeypatch.setenv("CC", str(program))
+    assert f"{program} cannot be run: Exec format error. Name another in CC" in message()
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_library_that_has_been_made_needs_no_compiler(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a container that has had one while it was made."""
+    file = library_file()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert library_file() == file
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="only there a processor may lack what is needed"
+)
+@pytest.mark.usefixtures("compiler", "cache")
+def test_a_processor_without_avx_is_told_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_file, "FLAGS", (*build_file.FLAGS, "-mno-avx"))
+    told = message()
+    assert "natgrad has kernels for x86-64 with AVX and for aarch64" in told
+    assert "undeclared" not in told
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_cache_that_others_may_write_to_is_refused(cache: Path, mode: int) -> None:
+    library_file()
+    cache.chmod(mode)
+    assert f"are not looked for in {cache}, as other users may" in message()
+    cache.chmod(0o755)
+    library_file()
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.skipif(os.geteuid() != 0, reason="to give a folder away needs root")
+def test_a_cache_of_another_user_is_refused(cache: Path) -> None:
+    library_file()
+    os.chown(cache, 12345, 12345)
+    assert "Make the folder yours (chown)" in message()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +170,7 @@ def test_without_a_compiler_the_error_says_how_to_get_one(
         ("exit 0", "nothing"),
         (
             "i=0; while [ $i -lt 99 ]; do i=$((i + 1)); echo $i; done; exit 1",
-            "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\nName another",
+            "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n... (87 more lines)\nMend what it says",
         ),
     ],
 )
@@ -205,10 +258,19 @@ def test_a_full_disk_is_told(small_disk: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "No space left" in message()
 
 
-def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("elsewhere", [None, "", "not/from/the/root"])
+def test_the_cache_is_the_users(elsewhere: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if elsewhere is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", elsewhere)
     monkeypatch.setenv("HOME", "/home/somebody")
     assert cache_folder() == Path("/home/somebody/.cache/natgrad")
+
+
+@pytest.mark.parametrize("use", ["no", None, 0])
+def test_to_use_them_is_true_or_false(use: Any) -> None:
+    with pytest.raises(TypeError, match="takes True or False, but got"):
+        use_native_kernels(use)
 
 
 def test_kernels_that_failed_to_come_are_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,16 +196,19 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lr": math.nan}, "lr must be 0 or more, .*got nan"),
     ({"lr": math.inf}, "lr must be 0 or more, .*got inf"),
     ({"lr": None}, "lr must be 0 or more, .*got None"),
-    ({"lr": "fast"}, "lr must be 0 or more, .*got 'fast'"),
+    ({"lr": "0.01"}, "lr must be 0 or more, .*got '0.01'"),
     ({"method": "natural"}, "one of online, simple, none, but got 'natural'"),
     ({"rank_in": -2}, "rank_in must be .*0 .* or more, but got -2"),
     ({"rank_out": -3}, "rank_out must be .*0 .* or more, but got -3"),
     ({"rank_in": 2.5}, "rank_in must be a whole number.*got 2.5"),
+    ({"rank_in": "20"}, "rank_in must be a whole number.*got '20'"),
+    ({"update_period": "4"}, "update_period must be a whole number.*got '4'"),
     ({"update_period": 1.5}, "update_period must be a whole number.*got 1.5"),
     ({"alpha": -0.5}, "alpha must be .*got -0.5"),
     ({"alpha": math.nan}, "alpha must be .*got nan"),
     ({"alpha": None}, "alpha must be .*got None"),
     ({"alpha": "4"}, "alpha must be .*got '4'"),
+    ({"alpha": torch.ones(2)}, r"alpha must be .*got tensor\(\[1., 1.\]\)"),
     ({"alpha": 0.0, "method": "simple"}, "simple method needs alpha > 0, but got 0.0"),
     ({"num_samples_history": 0.0}, "num_samples_history must be positive.*got 0.0"),
     ({"num_samples_history": None}, "num_samples_history must be positive.*got None"),
@@ -213,6 +216,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"max_change_per_sample": 0.0}, "_per_sample must be positive, or None .*got 0.0"),
     ({"max_change_per_sample": math.nan}, "_per_sample must be positive, or None .*got nan"),
     ({"max_change_per_sample": "no"}, "_per_sample must be positive, or None .*got 'no'"),
+    ({"max_change_per_sample": torch.ones(2)}, "_per_sample must be positive, or None .*got tens"),
 ]  # fmt: skip
 
 
@@ -260,6 +264,22 @@ def test_option_that_has_become_meaningless_is_refused_before_anything_is_learne
     with pytest.raises(ValueError, match=message):
         train(model, optimizer, network_loss, range(3, 4))
     assert bits([model.state_dict(), optimizer.state_dict()["state"]]) == before
+
+
+def test_rank_that_a_group_is_given_later_is_checked_by_its_name() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = NGSGD(model, **OPTIONS)
+    optimizer.param_groups[0]["rank_out"] = -3
+    with pytest.raises(ValueError, match=r"rank_out must be .* but got -3"):
+        model(torch.ones(4, 3)).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("groups", "found"), [(None, "None"), (3, "3"), ("lr", "'lr'"), ({"lr": 0.1}, "one dict")]
+)
+def test_groups_that_are_no_list_are_refused(groups: Any, found: str) -> None:
+    with pytest.raises(TypeError, match=f"groups must be a list of dict.*, but got {found}: write"):
+        NGSGD(network(), groups=groups)
 
 
 def test_fused_is_true_or_false() -> None:

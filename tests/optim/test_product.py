@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from natgrad.optim import NGSGD, product
 from natgrad.optim.product import (
-    MIN_MULTIPLICATIONS,
+    MIN_MULTIPLICATIONS_PER_THREAD,
     OneDNN,
     add_times,
     goes_to_onednn,
@@ -64,7 +65,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
     num_summed=st.integers(0, 400),
     layouts=st.tuples(*[st.sampled_from(["rows", "columns", "gaps"])] * 2),
     has_bias=st.booleans(),
-    min_multiplications=st.sampled_from([1, MIN_MULTIPLICATIONS]),
+    min_multiplications=st.sampled_from([1, MIN_MULTIPLICATIONS_PER_THREAD]),
 )
 @settings(max_examples=150, deadline=None)
 def test_products_are_those_of_float64(
@@ -82,7 +83,7 @@ def test_products_are_those_of_float64(
     # Of numbers that cancel, little is left but round-off: it is small beside what was summed.
     summed = A.double().abs() @ B.double().abs().t() + 1.0
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", min_multiplications)
+        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", min_multiplications)
         for result in (linear(A, B, bias), *([] if has_bias else [times(A, B.t())])):
             assert result.shape == (num_rows, num_columns)
             assert float(((result - expected).abs() / summed).max()) < 1e-6
@@ -101,7 +102,7 @@ def test_shapes_that_do_not_fit_are_named(has_bias: bool) -> None:
     num_columns=st.integers(1, 200),
     num_summed=st.integers(0, 300),
     layouts=st.tuples(*[st.sampled_from(["rows", "columns", "gaps"])] * 3),
-    min_multiplications=st.sampled_from([1, MIN_MULTIPLICATIONS]),
+    min_multiplications=st.sampled_from([1, MIN_MULTIPLICATIONS_PER_THREAD]),
 )
 @settings(max_examples=150, deadline=None)
 def test_a_product_is_added_to_a_matrix_that_stays_as_it_is(
@@ -116,12 +117,49 @@ def test_a_product_is_added_to_a_matrix_that_stays_as_it_is(
     B = matrix(num_summed, num_columns, 3, layout=layouts[2])
     before = C.clone()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", min_multiplications)
+        monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", min_multiplications)
         result = add_times(C, A, B)
     assert torch.equal(C, before)
     expected = C.double() + A.double() @ B.double()
     summed = C.double().abs() + A.double().abs() @ B.double().abs() + 1.0
     assert float(((result - expected).abs() / summed).max()) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(1, 250), (400, 1)])
+@pytest.mark.parametrize("min_multiplications", [1, 2**40])
+@pytest.mark.parametrize("is_native", [False, True])
+def test_one_row_or_column_is_added_to_all(
+    shape: tuple[int, int],
+    min_multiplications: int,
+    is_native: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    if is_native:
+        request.getfixturevalue("native_kernels")
+    monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", min_multiplications)
+    A, B, C = matrix(400, 120, 1), matrix(120, 250, 2), matrix(*shape, 3)
+    torch.testing.assert_close(add_times(C, A, B), C + A @ B)
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_what_cannot_be_added_is_refused(is_native: bool, request: pytest.FixtureRequest) -> None:
+    """oneDNN would read what lies behind it in memory."""
+    if is_native:
+        request.getfixturevalue("native_kernels")
+    with pytest.raises(RuntimeError, match="size"):
+        add_times(matrix(400, 100), matrix(400, 120), matrix(120, 250))
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_bias_of_one_element_belongs_to_all_outputs(
+    is_native: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if is_native:
+        request.getfixturevalue("native_kernels")
+    monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", 1)
+    input, weight, bias = matrix(400, 120), matrix(250, 120), torch.randn(1)
+    torch.testing.assert_close(linear(input, weight, bias), F.linear(input, weight, bias))
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns", "gaps"])
@@ -146,7 +184,7 @@ def test_input_may_have_any_number_of_leading_dimensions() -> None:
 
 def large() -> int:
     """Return how many columns of B make the product of (128, 64) and B just large enough."""
-    return MIN_MULTIPLICATIONS * torch.get_num_threads() // (128 * 64)
+    return MIN_MULTIPLICATIONS_PER_THREAD * torch.get_num_threads() // (128 * 64)
 
 
 @needs_onednn

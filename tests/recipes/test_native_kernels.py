@@ -29,7 +29,9 @@ from tests.recipes.small_demo import INLINE, small_demo
 from tests.recipes.small_run import events_of, small_config, small_examples
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="there is no C compiler")
-TOLD = r"training\.native_kernels is true: .* CC=no-such-compiler is not there: install a C compil"
+TOLD = (
+    r"training\.native_kernels is true: .* CC=no-such-compiler is no program that can be run: inst"
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +126,37 @@ def test_run_here_without_a_compiler_is_refused_before_anything_is_written(
     config = config_of(tmp_path / "run", examples, True, engine={"name": engine})
     with pytest.raises(ConfigError, match=TOLD) as error:
         train(config)
-    assert "or leave out training.native_kernels, which" in str(error.value)
+    assert "or leave the key out, which only makes training faster" in str(error.value)
     assert not (tmp_path / "run").exists()
     assert kernels_in_use() is None
+
+
+@needs_compiler
+def test_run_that_has_begun_is_not_told_to_leave_the_key_out(
+    examples: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def cut(event: dict[str, Any]) -> None:
+        if event["event"] == "iteration":
+            raise Cut
+
+    with pytest.raises(Cut):
+        train(config_of(tmp_path, examples, True), on_event=cut)
+    request.getfixturevalue("no_compiler")
+    with pytest.raises(ConfigError, match=TOLD) as error:
+        train(config_of(tmp_path, examples, True))
+    assert "leave" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"training\.native_kernels was true and is false"):
+        train(config_of(tmp_path, examples, False))
+
+
+@needs_compiler
+def test_run_that_began_without_is_not_told_to_install_a_compiler(
+    examples: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    train(config_of(tmp_path, examples, False))
+    request.getfixturevalue("no_compiler")
+    with pytest.raises(ConfigError, match=r"training\.native_kernels was false and is true"):
+        train(config_of(tmp_path, examples, True))
 
 
 @pytest.mark.usefixtures("no_compiler")

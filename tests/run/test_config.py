@@ -56,7 +56,10 @@ def test_mapping_goes_there_and_back() -> None:
         ({"name": "x", "inner": {"count": 1.5}}, "'inner.count' must be of type int, but is 1.5"),
         ({"name": "x", "inner": {"count": True}}, "'inner.count' must be of type int, but is True"),
         ({"name": "x", "inner": {"rate": "1"}}, "'inner.rate' must be of type float"),
-        ({"name": "x", "inner": {"flag": 1}}, "'inner.flag' must be of type bool"),
+        (
+            {"name": "x", "inner": {"flag": 1}},
+            r"'inner.flag' must be true or false, but is 1 \(int\)",
+        ),
         ({"name": "x", "inner": {"kind": "c"}}, "'inner.kind' is 'c', but must be one of 'a', 'b'"),
         ({"name": "x", "inner": {"limit": "c"}}, "'inner.limit' must be of type float"),
         ({"name": "x", "inner": {"widths": 3}}, "'inner.widths' must be a list, but is 3"),

@@ -105,15 +105,15 @@ static int64_t row_length(int64_t size) {
 /* How many elements of memory an inverse takes. */
 int64_t natgrad_inverse_memory(int64_t size) { return 3 * size * row_length(size); }
 
-/* out = (identity * I + weight * A)^-1 for A (size, size), whose lower triangle is given; 0, or the
+/* out = (I + weight * A)^-1 for A (size, size), whose lower triangle is given; 0, or the
    number of the row in which that turns out not to be positive definite. */
-int64_t natgrad_inverse(int64_t size, const float *A, int64_t a_row, float identity, float weight,
-                        float *out, int64_t out_row, float *memory, int threads) {
+int64_t natgrad_inverse(int64_t size, const float *A, int64_t a_row, float weight, float *out,
+                        int64_t out_row, float *memory, int threads) {
     int64_t row = row_length(size);
     float *sum = memory, *V = sum + size * row, *spare = V + size * row;
     for (int64_t i = 0; i < size; i++) {
         for (int64_t j = 0; j <= i; j++) sum[i * row + j] = weight * A[i * a_row + j];
-        sum[i * row + i] += identity;
+        sum[i * row + i] += 1.0f;
     }
     int64_t failed = inverse_factor(size, sum, V, spare, row, threads);
     if (failed) return failed;

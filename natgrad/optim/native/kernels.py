@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 
-from natgrad.optim.native.build import OTHERWISE, library_file
+from natgrad.optim.native.build import KernelsError, library_file
 
 PLAIN = (Tensor, Parameter)  # of others, as tensors in pieces on several machines, torch knows
 # With fewer multiplications, torch's BLAS is faster: a call takes 4 us here, and 2 there.
@@ -29,10 +29,10 @@ class Kernels:
         try:
             functions = ctypes.CDLL(library)
         except OSError as error:
-            raise RuntimeError(
+            raise KernelsError(
                 f"the native kernels cannot be loaded from {library}: {error}. If it is broken, "
                 "delete it; if it is for another machine, name a compiler for this one in CC; if "
-                f"nothing may be executed there, set XDG_CACHE_HOME to another folder; {OTHERWISE}"
+                "nothing may be executed there, set XDG_CACHE_HOME to another folder"
             ) from error
         number, memory = ctypes.c_int64, ctypes.c_void_p
         real, count = ctypes.c_float, ctypes.c_int
@@ -54,7 +54,7 @@ class Kernels:
         self._inverse_memory.argtypes = (number,)
         self._inverse = functions.natgrad_inverse
         self._inverse.restype = number
-        self._inverse.argtypes = (number, memory, number, real, real, memory, number, memory, count)
+        self._inverse.argtypes = (number, memory, number, real, memory, number, memory, count)
 
     def suit(self, left: Tensor, right: Tensor) -> bool:
         """Whether left right is a product for `multiply`, and better there than elsewhere."""
@@ -69,6 +69,16 @@ class Kernels:
             and right.is_cpu
             and not left.is_neg()
             and not right.is_neg()
+        )
+
+    def suit_added(self, added: Tensor) -> bool:
+        """Whether `multiply` can add this matrix to a product of its shape."""
+        return (
+            type(added) in PLAIN
+            and added.dtype == torch.float32
+            and added.is_cpu
+            and added.stride(1) == 1
+            and not added.is_neg()
         )
 
     def suit_vector(self, vector: Tensor, size: int) -> bool:
@@ -125,8 +135,8 @@ class Kernels:
             increment_version(out)
         return out
 
-    def inverse_with_identity(self, lower: Tensor, weight: float, identity: float = 1.0) -> Tensor:
-        """Return (identity I + weight A)^-1 for A (N, N), whose lower triangle is given.
+    def inverse_with_identity(self, lower: Tensor, weight: float) -> Tensor:
+        """Return (I + weight A)^-1 for A (N, N), whose lower triangle is given.
 
         Raises torch.linalg.LinAlgError if that is not positive definite.
         """
@@ -134,7 +144,7 @@ class Kernels:
         lower = lower.contiguous()
         inverse, memory = lower.new_empty(size, size), lower.new_empty(self._inverse_memory(size))
         failed = self._inverse(
-            size, lower.data_ptr(), size, identity, weight, inverse.data_ptr(), size,
+            size, lower.data_ptr(), size, weight, inverse.data_ptr(), size,
             memory.data_ptr(), _num_threads(size // MIN_INVERSE_ROWS_PER_THREAD),
         )  # fmt: skip
         if failed:
@@ -175,6 +185,17 @@ _loaded: Kernels | None = None
 _in_use: Kernels | None = None
 
 
+def load_kernels() -> Kernels:
+    """Return the kernels, compiled if they are not yet; whether they are in use stays as it is.
+
+    Raises KernelsError, saying what to do, if there is no C compiler, or it does not succeed.
+    """
+    global _loaded
+    if _loaded is None:
+        _loaded = Kernels(str(library_file()))
+    return _loaded
+
+
 def use_native_kernels(use: bool = True) -> None:
     """Let NGSGD compute with natgrad's own kernels from now on, or no more, in this process.
 
@@ -193,10 +214,15 @@ def use_native_kernels(use: bool = True) -> None:
     False
     >>> use_native_kernels(False)
     """
-    global _loaded, _in_use
-    if use and _loaded is None:
-        _loaded = Kernels(str(library_file()))
-    _in_use = _loaded if use else None
+    global _in_use
+    if not isinstance(use, bool):
+        raise TypeError(f"use_native_kernels takes True or False, but got {use!r}")
+    try:
+        _in_use = load_kernels() if use else None
+    except KernelsError as error:
+        raise RuntimeError(
+            f"{error}, or leave out use_native_kernels(), which only makes training faster"
+        ) from error
 
 
 def kernels_in_use() -> Kernels | None:
