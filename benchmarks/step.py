@@ -43,6 +43,7 @@ from benchmarks.table import Goal, Row, Table
 from natgrad import NGSGD, use_native_kernels
 from natgrad.freed_memory import keep_freed_memory
 from natgrad.nn.network import NetworkConfig, build
+from natgrad.optim.native import KernelsError, load_kernels
 
 NETWORKS = {
     # The paper's DNN2 (section 6), one that fits a laptop, and one to see whether all runs.
@@ -156,7 +157,19 @@ def time_steps(
     return Table(title, "ms a step", rows, references=(SGD, PLAIN, PRODUCTS))
 
 
+def check_kernels() -> None:
+    """Raise ValueError if there are no native kernels: not after the first rounds."""
+    try:
+        load_kernels()
+    except KernelsError as error:
+        raise ValueError(
+            f"{error}, or measure without them: python -m benchmarks.step --no-native"
+        ) from error
+
+
 def measure(options: argparse.Namespace, findings: Findings) -> None:
+    if options.native:
+        check_kernels()
     quick = options.is_quick
     networks = options.networks or (["tiny"] if quick else ["dnn2", "small"])
     minibatches = options.minibatches or ([8] if quick else [128, 512])

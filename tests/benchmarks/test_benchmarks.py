@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from benchmarks import step
 from benchmarks.__main__ import NAMES, main
 from benchmarks.averaging import Size
 from benchmarks.optimizers import CONTENDERS
@@ -18,6 +19,7 @@ from benchmarks.result_file import Results
 from benchmarks.table import Row, Table
 from benchmarks.text import format_results, format_table
 from natgrad.nn import build
+from natgrad.optim.native import kernels as kernels_file
 from tests.conftest import has_compiler
 
 
@@ -101,6 +103,18 @@ def test_step_times_every_contender(quick: QuickRuns) -> None:
     assert names(table) == [*bare, *torch_own, *trained, *native]
     assert table.references == ("torch SGD", "none", "products")
     assert all(value > 0.0 for row in table.rows for value in row.values)
+
+
+def test_step_without_a_compiler_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setattr(kernels_file, "_loaded", None)
+    assert step.main(["--quick", "--results", str(tmp_path)]) == 2
+    assert (
+        "or measure without them: python -m benchmarks.step --no-native" in capsys.readouterr().err
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_convergence_compares_every_contender_in_every_round(quick: QuickRuns) -> None:
