@@ -77,20 +77,16 @@ def start(X: Tensor, rank: int) -> FisherFactor:
     """Return the factor closest to the covariance of the first minibatch ("Initialization").
 
     The top eigenvectors of S = X^T X / N come from the smaller of X^T X and X X^T, which have the
-    same spectrum; where both are larger than `MAX_START_SIZE`, from that many rows, evenly chosen.
+    same spectrum; where both are larger than `MAX_START_SIZE`, from that many sums of rows.
     Directions that X does not reach are filled up with any orthonormal ones. X must not be zero,
     and rank < D.
     """
-    num_columns = X.shape[1]
+    covariance_scale = squared_frobenius_norm(X) / X.shape[0]
+    # tr(X^T X) = 1, so that nothing below over- or underflows.
+    X = X / math.sqrt(covariance_scale * X.shape[0])
     if min(X.shape) > MAX_START_SIZE:
-        X = X[:: -(-X.shape[0] // MAX_START_SIZE)]
-    num_rows = X.shape[0]
-    norm = math.sqrt(squared_frobenius_norm(X))
-    if norm**2 <= ABSOLUTE_FLOOR * num_rows:
-        # The chosen rows happen to be zero, or nearly: nothing is known of the directions yet.
-        return FisherFactor(torch.eye(rank, num_columns, dtype=X.dtype, device=X.device),
-                            X.new_full((rank,), ABSOLUTE_FLOOR), ABSOLUTE_FLOOR)  # fmt: skip
-    X = X / norm  # tr(X^T X) = 1, so that nothing below over- or underflows
+        X = _sums_of_rows(X, MAX_START_SIZE)
+    num_rows, num_columns = X.shape
     is_wide = num_rows < num_columns
     # In float64: in float32, LAPACK may fail or return NaN where many rows are zero.
     gram = (X @ X.t() if is_wide else X.t() @ X).to("cpu", torch.float64)
@@ -104,11 +100,30 @@ def start(X: Tensor, rank: int) -> FisherFactor:
     R = torch.linalg.qr(filled.t()).Q.t().contiguous()
     lambdas = X.new_zeros(rank)
     lambdas[:num_found] = eigenvalues.flip(0)[:rank].clamp_min(0.0)
-    covariance_scale = norm**2 / num_rows
     floor = RELATIVE_FLOOR * float(lambdas[0])
     rho = max((1.0 - float(lambdas.sum())) / (num_columns - rank), floor)
     d = (lambdas - rho).clamp_min(floor)
     return FisherFactor(R, d * covariance_scale, rho * covariance_scale)
+
+
+def _sums_of_rows(X: Tensor, num_sums: int) -> Tensor:
+    """Return so many sums of rows, whose covariance is that of X in expectation, with its trace.
+
+    Each row goes, with a sign, into one sum, and both are drawn: some of the rows alone might leave
+    out just those that are not zero, as of sequences with a loss on their last frame.
+    """
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(X.shape[0], generator=generator)
+    signs = torch.randint(2, (X.shape[0],), generator=generator) * 2 - 1
+    X = X[order.to(X.device)] * signs.to(X).unsqueeze(1)
+    sums, *others = X.split(num_sums)
+    for part in others:
+        sums[: part.shape[0]] += part
+    if not sums.any():  # two rows that are the same, say, have had the bad luck to meet
+        largest = int(torch.linalg.vector_norm(X, dim=1).argmax())
+        sums = X[largest : largest + 1]
+    scale = 1.0 / math.sqrt(squared_frobenius_norm(sums))
+    return sums.mul_(scale)
 
 
 def eta_of(num_samples: int, num_samples_history: float) -> float:

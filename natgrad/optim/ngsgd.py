@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from natgrad.optim import taps
 from natgrad.optim.backward_pass import Pass
@@ -17,7 +18,7 @@ from natgrad.optim.groups import check_bias, check_group, list_of_groups, listed
 from natgrad.optim.hogwild import counterparts
 from natgrad.optim.learned import Learned
 from natgrad.optim.matrix import WeightMatrix, learning_rate
-from natgrad.optim.refusal import bad_gradient
+from natgrad.optim.refusal import bad_gradient, refuse_bad_gradient
 from natgrad.optim.rows import NonFiniteError
 
 
@@ -107,6 +108,7 @@ class NGSGD(torch.optim.Optimizer):
         self._matrices: dict[Tensor, WeightMatrix] = {}
         self._tapped: list[tuple[nn.Module, WeightMatrix]] = []
         self._names: dict[Tensor, str] = {}
+        self._handles: list[RemovableHandle] = []  # of what looks at gradients while they come
         self._know(model)
         own = [dict(group, params=listed(group)) for group in list_of_groups(groups)]
         named = {parameter for group in own for parameter in parameters_of(group["params"])}
@@ -134,6 +136,16 @@ class NGSGD(torch.optim.Optimizer):
         super().add_param_group(param_group)
         for layer, name in layers:
             self._tap(layer, name, self.param_groups[-1])
+        if self._pass.fused:
+            tapped = {parameter for layer, _ in layers for parameter in layer.parameters()}
+            self._handles += [
+                refuse_bad_gradient(parameter, self._name(parameter), self._pass)
+                for parameter in members - tapped
+                if parameter.requires_grad
+            ]
+
+    def _name(self, parameter: Tensor) -> str:
+        return self._names.get(parameter, "of an added group")
 
     def _know(self, model: nn.Module) -> None:
         taken = set(self._modules.values())
@@ -212,7 +224,9 @@ class NGSGD(torch.optim.Optimizer):
                 )
 
     def _refuse_if_not_finite(self) -> None:
-        refused = self._pass.refused or bad_gradient(self.param_groups, self._names)
+        parameters = (parameter for group in self.param_groups for parameter in group["params"])
+        found = (bad_gradient(parameter, self._name(parameter)) for parameter in parameters)
+        refused = self._pass.refused or next(filter(None, found), None)
         if refused is None:
             return
         updated = self._pass.updated
@@ -285,6 +299,8 @@ class NGSGD(torch.optim.Optimizer):
         """Untap the model for good: its layers are as they were before this optimizer was made."""
         for module, matrix in self._tapped:
             taps.remove(module, matrix)
+        for handle in self._handles:
+            handle.remove()
 
     def replica(self, model: nn.Module) -> NGSGD:
         """Return an optimizer for another thread, with a copy of the model by `share_parameters`.
@@ -306,7 +322,7 @@ class NGSGD(torch.optim.Optimizer):
         1
         """
         own = (parameter for group in self.param_groups for parameter in group["params"])
-        twin = counterparts({p: self._names.get(p, "of an added group") for p in own}, model)
+        twin = counterparts({p: self._name(p) for p in own}, model)
         groups = [
             self._own_options(group) | {"params": [twin[p] for p in group["params"]]}
             for group in self.param_groups

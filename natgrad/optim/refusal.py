@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import cmath
-from collections.abc import Iterable, Mapping
-from typing import Any
+import weakref
 
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from natgrad.optim.backward_pass import Pass
 
 
 def bad_rows(name: str, X: Tensor, Y: Tensor) -> str:
@@ -20,20 +22,32 @@ def bad_rows(name: str, X: Tensor, Y: Tensor) -> str:
     return f"layer '{name}': {where}"
 
 
-def bad_gradient(groups: Iterable[dict[str, Any]], names: Mapping[Tensor, str]) -> str | None:
-    """Say what is wrong with the first gradient that is not finite; None if all are."""
-    for group in groups:
-        for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            values = parameter.grad
-            values = values.coalesce().values() if values.is_sparse else values
-            # The sum of finite values may overflow: then look at each.
-            if not cmath.isfinite(values.sum().item()) and not bool(values.isfinite().all()):
-                num_bad = values.numel() - int(values.isfinite().sum())
-                name = names.get(parameter, "of an added group")
-                return (
-                    f"parameter '{name}': {num_bad} of the {values.numel()} elements of its "
-                    "gradient are NaN or infinite"
-                )
-    return None
+def bad_gradient(parameter: Tensor, name: str) -> str | None:
+    """Say what is wrong with a parameter's gradient; None if it is finite, or if there is none."""
+    values = parameter.grad
+    if values is None:
+        return None
+    values = values.coalesce().values() if values.is_sparse else values
+    # The sum of finite values may overflow: then look at each.
+    if cmath.isfinite(values.sum().item()) or bool(values.isfinite().all()):
+        return None
+    num_bad = values.numel() - int(values.isfinite().sum())
+    return (
+        f"parameter '{name}': {num_bad} of the {values.numel()} elements of its gradient are NaN "
+        "or infinite"
+    )
+
+
+def refuse_bad_gradient(parameter: Tensor, name: str, shared: Pass) -> RemovableHandle:
+    """Let a backward pass that has brought a bad gradient change no layer that it comes to later.
+
+    Of layers that are tapped, it is their rows that tell; this is for all other parameters.
+    """
+    reference = weakref.ref(shared)  # the parameter may outlive its optimizer
+
+    def look_at(parameter: Tensor) -> None:
+        shared = reference()
+        if shared is not None and shared.refused is None:
+            shared.refused = bad_gradient(parameter, name)
+
+    return parameter.register_post_accumulate_grad_hook(look_at)  # type: ignore[no-any-return]

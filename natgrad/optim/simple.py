@@ -64,7 +64,7 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
 
 
 def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
-    """Return the preconditioned X (N, D), formed where N > D, or where it `is_formed` anyway."""
+    """Return the preconditioned X (N, D), formed where N >= D, or where it `is_formed` anyway."""
     if not alpha > 0.0:
         raise ValueError(
             "the simple method needs alpha > 0, as the Fisher matrix of N - 1 samples "
@@ -77,7 +77,7 @@ def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
     is_exact = X.dtype == torch.float64
     if not is_exact and condition > MAX_LOSS:
         return _in_float64(X, alpha)
-    is_wide = num_rows <= num_columns
+    is_wide = num_rows < num_columns
     gram = lower_gram(X if is_wide else X.t())
     squared_norm = gram.diagonal().sum(dtype=torch.float64).item()  # spares a pass over X
     if not math.isfinite(squared_norm):

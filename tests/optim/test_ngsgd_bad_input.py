@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from natgrad import NGSGD, NonFiniteError
+from natgrad.optim import refusal
 from tests.optim.models import (
     OPTIONS,
     bits,
@@ -108,7 +109,7 @@ UPDATED = {
     "loss": set(),
     "derivative of last": set(),
     "derivative of first": {"3"},
-    "plain parameter": {"3", "0"},
+    "plain parameter": {"3"},
 }
 
 
@@ -247,6 +248,29 @@ def test_bad_gradient_that_a_user_put_there_is_refused() -> None:
     model[3].weight.grad[0, 0] = torch.nan
     with pytest.raises(NonFiniteError, match=r"parameter '3\.weight': 1 of the 32 elements"):
         optimizer.step()
+
+
+def test_gradients_of_a_model_that_was_released_are_its_own_affair() -> None:
+    """And of one whose optimizer is gone: nothing looks at them, and nothing is kept alive."""
+    model = network()
+    looked_at: list[str] = []
+
+    def look_at(parameter: Tensor, name: str) -> None:
+        looked_at.append(name)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(refusal, "bad_gradient", look_at)
+        optimizer = NGSGD(model, fused=True)
+        network_loss(model, 0).backward()
+        assert set(looked_at) == {"2.weight", "2.bias"}  # not of layers that are tapped
+        optimizer.step()
+        looked_at.clear()
+        optimizer.release()
+        network_loss(model, 1).backward()
+        optimizer = NGSGD(model, fused=True)
+        del optimizer
+        network_loss(model, 2).backward()
+        assert not looked_at
 
 
 def test_bad_sparse_gradient_is_refused() -> None:
