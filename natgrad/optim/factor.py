@@ -122,8 +122,8 @@ def _sums_of_rows(X: Tensor, num_sums: int) -> Tensor:
     if not sums.any():  # two rows that are the same, say, have had the bad luck to meet
         largest = int(torch.linalg.vector_norm(X, dim=1).argmax())
         sums = X[largest : largest + 1]
-    scale = 1.0 / math.sqrt(squared_frobenius_norm(sums))
-    return sums.mul_(scale)
+    unit: Tensor = sums / math.sqrt(squared_frobenius_norm(sums))
+    return unit
 
 
 def eta_of(num_samples: int, num_samples_history: float) -> float:
