@@ -29,6 +29,7 @@ from natgrad.optim.rows import NonFiniteError, PlainRows, Rows, is_number
 from natgrad.optim.simple import simple_rows
 
 METHODS = ("online", "simple", "none")
+MAX_LR = torch.finfo(torch.float32).max
 OPTIONS_OF_FISHER = ("alpha", "num_samples_history", "update_period")
 
 
@@ -312,15 +313,17 @@ def _add_product_(
     weight: Tensor, biases: Sequence[Tensor], X: Rows, Y: Rows, scale: float, keep: bool
 ) -> None:
     """Set [weight biases] to keep * [weight biases] + scale X_bar^T Y_bar, in place."""
-    terms = X.terms(Y.hat())
-    add_products_(weight, biases, terms, scale=scale * X.gamma * Y.gamma, keep=keep)
+    scale *= X.gamma * Y.gamma
+    if not abs(scale) <= torch.finfo(X.X.dtype).max:
+        raise NonFiniteError(f"its change would be multiplied by {scale:g}")
+    add_products_(weight, biases, X.terms(Y.hat()), scale=scale, keep=keep)
 
 
 def learning_rate(group: Mapping[str, Any]) -> float:
     """Return a group's learning rate, as it is now: it may have been set to anything since."""
     lr = float(group["lr"]) if is_number(group["lr"]) else math.nan
-    if not 0.0 <= lr < math.inf:
-        raise ValueError(f"lr must be 0 or more, and finite, but got {group['lr']!r}")
+    if not 0.0 <= lr <= MAX_LR:
+        raise ValueError(f"lr must be 0 or more, and finite (in float32), but got {group['lr']!r}")
     return lr
 
 

@@ -36,12 +36,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     kernels = kernels_in_use()
     if kernels is not None:
-        rows = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+        rows = input.flatten(0, -2) if input.dim() > 2 else input
         if kernels.suit(rows, weight.t()) and (
             bias is None or kernels.suit_vector(bias, weight.shape[0])
         ):
             output = kernels.multiply(rows, weight.t(), added=bias)
-            return output if input.dim() == 2 else output.view(*input.shape[:-1], -1)
+            return output.view(*input.shape[:-1], -1)
     if input.shape[-1:] != weight.shape[1:]:
         return F.linear(input, weight, bias)  # which says so; oneDNN has no words for it
     if bias is None:
@@ -140,6 +140,8 @@ class OneDNN:
 
     def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return input weight^T + bias."""
+        if bias is not None:
+            bias = bias.contiguous()  # else what lies between its elements would be taken for them
         result: Tensor = self.product(input, weight, bias, "none", [], "")
         return result
 

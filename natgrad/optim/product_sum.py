@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from natgrad.optim.native import Kernels, kernels_in_use
-from natgrad.optim.native.kernels import PLAIN
+from natgrad.optim.native.kernels import is_plain
 from natgrad.optim.product import add_times, goes_to_onednn, minus_transposed, times
 
 # Small weights are changed at once by the BLAS (4 MiB of float32: they are in the cache).
@@ -66,6 +66,9 @@ class _Scratch(threading.local):
             and latest.device == like.device
         ):
             return latest
+        if torch.is_inference_mode_enabled():  # later, memory from there could not be written to
+            with torch.inference_mode(False):
+                return self.matrix(like, num_rows, num_columns)
         key, size = (like.dtype, like.device), num_rows * num_columns
         memory = self.memory.get(key)
         if memory is None or memory.numel() < size:
@@ -106,8 +109,7 @@ def _are_for(
     left, right, _ = terms[0]
     return (
         kernels.suit(left.t(), right)
-        and type(weight) in PLAIN
-        and weight.dtype == left.dtype
+        and is_plain(weight)
         and weight.numel() > 0
         and weight.stride(1) == 1
         # To what is taken, `left` is added row by row; derivatives of one image lie in columns.

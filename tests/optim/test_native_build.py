@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import os
 import platform
 import pwd
@@ -187,6 +188,16 @@ def test_a_compiler_that_fails_is_quoted(
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+@pytest.mark.usefixtures("cache")
+def test_a_compiler_may_write_as_it_likes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\nprintf 'caf\\351' >&2; exec gcc \"$@\"\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert library_file().exists()
+
+
 @pytest.mark.usefixtures("compiler")
 def test_a_cache_that_cannot_be_written_to_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -287,9 +298,11 @@ def test_a_library_that_cannot_be_loaded_is_named(
 ) -> None:
     """As where a compiler for another machine has been named in CC."""
     file = library_file()
-    file.write_bytes(b"not a library")
-    monkeypatch.setattr(kernels_file, "_loaded", None)
-    with pytest.raises(RuntimeError, match=f"cannot be loaded from {file}") as error:
-        use_native_kernels()
-    assert "delete it" in str(error.value)
-    assert "set XDG_CACHE_HOME to another folder" in str(error.value)
+    assert file.parent == cache
+    other = Path(_ctypes.__file__)
+    for content in (b"not a library", other.read_bytes()):
+        file.write_bytes(content)
+        told = message()
+        assert f"cannot be loaded from {file}" in told
+        assert "delete it" in told
+        assert "set XDG_CACHE_HOME to another folder" in told

@@ -139,6 +139,12 @@ def test_what_is_not_finite_is_an_error(size: int, bad: float, kernels: Kernels)
         kernels.eigh(A)
 
 
+def test_matrices_of_nothing_have_no_eigenvalues(kernels: Kernels) -> None:
+    values, Ut = kernels.eigh(torch.empty(3, 0, 0, dtype=torch.float64))
+    assert values.shape == (3, 0)
+    assert Ut.shape == (3, 0, 0)
+
+
 @pytest.mark.usefixtures("native_kernels")
 def test_factors_use_it_up_to_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """LAPACK takes over from there, and gives the same, but for rounding and signs."""

@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from natgrad import NGSGD
 from natgrad.optim.native import Kernels, use_native_kernels
 from natgrad.optim.native import kernels as kernels_file
-from natgrad.optim.product import linear
+from natgrad.optim.product import add_times, linear, times
 from natgrad.optim.product_sum import Term, add_products_
 from tests.optim.models import seeded
 from tests.optim.native import LinAlgError, by_avx2, by_threads, needs_avx512
@@ -187,6 +188,50 @@ def test_rows_from_which_something_is_taken_may_lie_in_memory_how_they_like(
         add_products_(weight, [], [Term(left, right, taken)], scale=0.5)
         expected = 1.0 + 0.5 * (left - taken[0] @ taken[1].t()).t() @ right
         torch.testing.assert_close(weight, expected)
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_views_that_negate_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 1)
+    left, right = matrix(6, 9), matrix(6, 5)
+    for a, b in ((torch._neg_view(left), right), (left, torch._neg_view(right))):
+        torch.testing.assert_close(times(a.t(), b), -left.t() @ right)
+    added = torch._neg_view(matrix(9, 5, 3))
+    torch.testing.assert_close(add_times(added, left.t(), right), added + left.t() @ right)
+    weight = torch._neg_view(torch.ones(9, 5))
+    add_products_(weight, [], [Term(left, right)])
+    torch.testing.assert_close(weight, left.t() @ right - 1.0)
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_many_derivatives_at_once_are_those_one_by_one() -> None:
+    """torch then has tensors that stand for many, and have no memory of their own."""
+    layer = nn.Linear(90, 80)
+    optimizer = NGSGD(layer)
+    x = matrix(70, 90).requires_grad_()
+    grads = torch.randn(3, 70, 80)
+    output = layer(x)
+    (found,) = torch.autograd.grad(output, x, grads, is_grads_batched=True, retain_graph=True)
+    for grad, own in zip(grads, found, strict=True):
+        torch.testing.assert_close(own, torch.autograd.grad(output, x, grad, retain_graph=True)[0])
+    optimizer.release()
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_a_recorded_layer_computes_what_it_did() -> None:
+    layer = nn.Linear(90, 80)
+    optimizer = NGSGD(layer)
+    recorded = make_fx(layer)(torch.zeros(70, 90))
+    torch.testing.assert_close(recorded(matrix(70, 90)), layer(matrix(70, 90)))
+    optimizer.release()
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_products_of_nothing_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels_file, "MIN_MULTIPLICATIONS", 0)
+    for shape in ((0,), (4, 0), (2, 3, 0)):
+        result = linear(torch.ones(shape), torch.ones(5, 0))
+        assert torch.equal(result, torch.zeros(*shape[:-1], 5))
 
 
 def trained_on_images(

@@ -195,6 +195,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lr": -1.0}, "lr must be 0 or more, .*got -1.0"),
     ({"lr": math.nan}, "lr must be 0 or more, .*got nan"),
     ({"lr": math.inf}, "lr must be 0 or more, .*got inf"),
+    ({"lr": 1e39}, "lr must be 0 or more, .*got 1e\\+39"),
     ({"lr": None}, "lr must be 0 or more, .*got None"),
     ({"lr": "0.01"}, "lr must be 0 or more, .*got '0.01'"),
     ({"method": "natural"}, "one of online, simple, none, but got 'natural'"),

@@ -152,13 +152,27 @@ def test_what_cannot_be_added_is_refused(is_native: bool, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("is_native", [False, True])
-def test_a_bias_of_one_element_belongs_to_all_outputs(
-    is_native: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+@pytest.mark.parametrize(
+    "bias",
+    [
+        torch.randn(1),
+        torch.randn(1).expand(250),
+        torch.randn(500)[::2],
+        torch.randn(250, 301)[:, -1],
+        torch._neg_view(torch.randn(250)),
+    ],
+    ids=["one", "one for all", "every other", "column", "negated"],
+)
+def test_a_bias_may_lie_in_memory_how_it_likes(
+    bias: Tensor,
+    is_native: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     if is_native:
         request.getfixturevalue("native_kernels")
     monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", 1)
-    input, weight, bias = matrix(400, 120), matrix(250, 120), torch.randn(1)
+    input, weight = matrix(400, 120), matrix(250, 120)
     torch.testing.assert_close(linear(input, weight, bias), F.linear(input, weight, bias))
 
 

@@ -117,6 +117,17 @@ def test_neither_a_block_nor_its_product_outgrows_the_cache(
     assert seen == [9, 9, 7]
 
 
+def test_memory_that_inference_mode_has_made_is_written_to_afterwards() -> None:
+    """As by a backward pass within it, at a size that was not met before."""
+    left, right, weight = torch.randn(317, 401), torch.randn(317, 250), torch.zeros(401, 250)
+    taken = torch.randn(317, 3), torch.randn(401, 3)
+    expected = (left - taken[0] @ taken[1].t()).t() @ right
+    with torch.inference_mode():
+        add_products_(weight, [], [Term(left, right, taken)])
+    add_products_(weight, [], [Term(left, right, taken)])
+    torch.testing.assert_close(weight, 2.0 * expected, rtol=1e-4, atol=1e-3)
+
+
 def test_sums_in_two_precisions_take_turns_in_memory_of_their_own() -> None:
     left, right = drawn(6, 5, seed=1), drawn(6, 4, seed=2)
     taken = drawn(6, 2, seed=3), drawn(5, 2, seed=4)

@@ -110,7 +110,9 @@ def _compile(compiler: list[str], library: Path) -> None:
     sources = [str(folder / name) for name in SOURCES]
     command = [*compiler, *FLAGS, *sources, "-o", str(library), *LIBRARIES]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False
+        )
     except OSError as error:
         raise KernelsError(
             f"the native kernels need a C compiler, but {compiler[0]} cannot be run: "

@@ -213,6 +213,7 @@ int64_t natgrad_eigen_memory(int64_t n) { return n * n + 3 * n; }
 int64_t natgrad_eigen(int64_t count, int64_t n, double *A, double *values, double *memory,
                       int threads) {
     int64_t failed = 0;
+    if (n == 0) return 0;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && count > 1)
     for (int64_t i = 0; i < count; i++) {
         double *own = memory + i * natgrad_eigen_memory(n);

@@ -27,13 +27,15 @@ class Kernels:
 
     def __init__(self, library: str) -> None:
         try:
-            functions = ctypes.CDLL(library)
-        except OSError as error:
+            self._declare(ctypes.CDLL(library))
+        except (OSError, AttributeError) as error:  # no library, or another
             raise KernelsError(
                 f"the native kernels cannot be loaded from {library}: {error}. If it is broken, "
                 "delete it; if it is for another machine, name a compiler for this one in CC; if "
                 "nothing may be executed there, set XDG_CACHE_HOME to another folder"
             ) from error
+
+    def _declare(self, functions: ctypes.CDLL) -> None:
         number, memory = ctypes.c_int64, ctypes.c_void_p
         real, count = ctypes.c_float, ctypes.c_int
         matrix = (memory, number, number)
@@ -59,37 +61,22 @@ class Kernels:
     def suit(self, left: Tensor, right: Tensor) -> bool:
         """Whether left right is a product for `multiply`, and better there than elsewhere."""
         return (
-            type(left) in PLAIN
-            and type(right) in PLAIN
-            and left.dtype == right.dtype == torch.float32
-            and left.dim() == right.dim() == 2
+            left.dim() == right.dim() == 2
             and left.shape[1] == right.shape[0]  # else torch says what is wrong
             and left.numel() * right.shape[1] >= MIN_MULTIPLICATIONS
-            and left.is_cpu
-            and right.is_cpu
-            and not left.is_neg()
-            and not right.is_neg()
+            and is_plain(left)
+            and is_plain(right)
+            # What records torch's operations, as torch.fx does, would not see the product.
+            and torch._C._len_torch_dispatch_stack() == 0
         )
 
     def suit_added(self, added: Tensor) -> bool:
         """Whether `multiply` can add this matrix to a product of its shape."""
-        return (
-            type(added) in PLAIN
-            and added.dtype == torch.float32
-            and added.is_cpu
-            and added.stride(1) == 1
-            and not added.is_neg()
-        )
+        return is_plain(added) and added.stride(1) == 1
 
     def suit_vector(self, vector: Tensor, size: int) -> bool:
         """Whether it can be added to rows of so many elements, or be a column of so many."""
-        return (
-            type(vector) in PLAIN
-            and vector.dtype == torch.float32
-            and vector.shape == (size,)
-            and vector.is_cpu
-            and vector.is_contiguous()
-        )
+        return is_plain(vector) and vector.shape == (size,) and vector.is_contiguous()
 
     def multiply(
         self,
@@ -175,6 +162,17 @@ class Kernels:
                 "does it hold NaN or infinity?"
             )
         return values, vectors
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is just float32 numbers in the CPU's memory."""
+    return (
+        type(tensor) in PLAIN
+        and tensor.dtype == torch.float32
+        and tensor.is_cpu
+        and not tensor.is_neg()
+        and torch._C._has_storage(tensor)  # not sparse, and none of many that torch.vmap stands for
+    )
 
 
 def _num_threads(num_useful: int) -> int:
