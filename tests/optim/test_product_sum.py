@@ -117,8 +117,11 @@ def test_neither_a_block_nor_its_product_outgrows_the_cache(
     assert seen == [9, 9, 7]
 
 
-def test_memory_that_inference_mode_has_made_is_written_to_afterwards() -> None:
+def test_memory_that_inference_mode_has_made_is_written_to_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As by a backward pass within it, at a size that was not met before."""
+    monkeypatch.setattr(product_sum, "_memory", product_sum._Scratch())
     left, right, weight = torch.randn(317, 401), torch.randn(317, 250), torch.zeros(401, 250)
     taken = torch.randn(317, 3), torch.randn(401, 3)
     expected = (left - taken[0] @ taken[1].t()).t() @ right

@@ -196,19 +196,19 @@ static void part_of_product(Range rows, Range columns, int64_t depth, Matrix lef
 
 /* Rows of a lower triangle are the more work the lower they are; and the less, where only what is
    right of the diagonal is multiplied. */
-static int64_t work(int64_t i, int64_t rows, int is_lower, int is_right) {
-    return (is_lower ? (i * ROWS + ROWS + COLUMNS - 1) / COLUMNS : 1) * (is_right ? rows - i : 1);
+static int64_t work(int64_t i, int64_t rows, int is_lower, int gets_shorter) {
+    return (is_lower ? (i * ROWS + ROWS + COLUMNS - 1) / COLUMNS : 1) * (gets_shorter ? rows - i : 1);
 }
 
 /* The rows, or else the columns, of one of several parts, in whole tiles, about equal in work. */
-static Range share(int64_t number, int64_t unit, int part, int parts, int is_lower, int is_right) {
+static Range share(int64_t number, int64_t unit, int part, int parts, int is_lower, int gets_shorter) {
     int64_t units = (number + unit - 1) / unit, all = 0, done = 0;
-    for (int64_t i = 0; i < units; i++) all += work(i, units, is_lower, is_right);
+    for (int64_t i = 0; i < units; i++) all += work(i, units, is_lower, gets_shorter);
     Range range = {0, 0};
     for (int64_t i = 0; i < units; i++) {
         if (done * parts < all * part) range.begin = i + 1;
         if (done * parts < all * (part + 1)) range.end = i + 1;
-        done += work(i, units, is_lower, is_right);
+        done += work(i, units, is_lower, gets_shorter);
     }
     return (Range){least(number, range.begin * unit), least(number, range.end * unit)};
 }
@@ -246,15 +246,15 @@ void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix r
     /* What has triangles on the left is divided by columns, and on the right by rows: evenly. */
     int by_rows = target.part != ALL || right.zeros ||
                   (!left.zeros && is_better_by_rows(rows, columns, threads));
-    int is_lower = target.part != ALL, is_right = left.zeros == BELOW_DIAGONAL;
-    int64_t unit = is_lower || is_right ? ROWS : STEP; /* `work` counts whole tiles */
+    int is_lower = target.part != ALL, gets_shorter = left.zeros == BELOW_DIAGONAL;
+    int64_t unit = is_lower || gets_shorter ? ROWS : STEP; /* `work` counts whole tiles */
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for schedule(static) nowait
         for (int part = 0; part < threads; part++) {
             Range down = {0, rows}, across = {0, columns};
             if (by_rows)
-                down = share(rows, unit, part, threads, is_lower, is_right);
+                down = share(rows, unit, part, threads, is_lower, gets_shorter);
             else
                 across = share(columns, LANES, part, threads, 0, 0);
             Target t = target;
@@ -266,7 +266,7 @@ void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix r
 #pragma omp barrier
 #pragma omp for schedule(static) nowait
             for (int part = 0; part < threads; part++) /* the rows that it has in its cache */
-                mirror(share(rows, unit, part, threads, is_lower, is_right), target.out,
+                mirror(share(rows, unit, part, threads, is_lower, gets_shorter), target.out,
                        target.out_row);
         }
     }
