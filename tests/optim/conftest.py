@@ -42,6 +42,13 @@ def native_kernels(kernels: Kernels) -> Iterator[None]:
     use_native_kernels(False)
 
 
+@pytest.fixture(params=["torch", "native"])
+def without_and_with_kernels(request: pytest.FixtureRequest) -> None:
+    """A test twice."""
+    if request.param == "native":
+        request.getfixturevalue("native_kernels")
+
+
 @pytest.fixture(scope="module", params=["torch", "native"])
 def by_torch_and_by_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test of a module twice; then, all its float32 products are of the native kernels."""

@@ -127,31 +127,25 @@ def test_a_product_is_added_to_a_matrix_that_stays_as_it_is(
 
 @pytest.mark.parametrize("shape", [(1, 250), (400, 1)])
 @pytest.mark.parametrize("min_multiplications", [1, 2**40])
-@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.usefixtures("without_and_with_kernels")
 def test_one_row_or_column_is_added_to_all(
     shape: tuple[int, int],
     min_multiplications: int,
-    is_native: bool,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if is_native:
-        request.getfixturevalue("native_kernels")
     monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", min_multiplications)
     A, B, C = matrix(400, 120, 1), matrix(120, 250, 2), matrix(*shape, 3)
     torch.testing.assert_close(add_times(C, A, B), C + A @ B)
 
 
-@pytest.mark.parametrize("is_native", [False, True])
-def test_what_cannot_be_added_is_refused(is_native: bool, request: pytest.FixtureRequest) -> None:
+@pytest.mark.usefixtures("without_and_with_kernels")
+def test_what_cannot_be_added_is_refused() -> None:
     """oneDNN would read what lies behind it in memory."""
-    if is_native:
-        request.getfixturevalue("native_kernels")
     with pytest.raises(RuntimeError, match="size"):
         add_times(matrix(400, 100), matrix(400, 120), matrix(120, 250))
 
 
-@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.usefixtures("without_and_with_kernels")
 @pytest.mark.parametrize(
     "bias",
     [
@@ -165,12 +159,8 @@ def test_what_cannot_be_added_is_refused(is_native: bool, request: pytest.Fixtur
 )
 def test_a_bias_may_lie_in_memory_how_it_likes(
     bias: Tensor,
-    is_native: bool,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if is_native:
-        request.getfixturevalue("native_kernels")
     monkeypatch.setattr(product, "MIN_MULTIPLICATIONS_PER_THREAD", 1)
     input, weight = matrix(400, 120), matrix(250, 120)
     torch.testing.assert_close(linear(input, weight, bias), F.linear(input, weight, bias))

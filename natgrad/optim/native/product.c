@@ -197,11 +197,13 @@ static void part_of_product(Range rows, Range columns, int64_t depth, Matrix lef
 /* Rows of a lower triangle are the more work the lower they are; and the less, where only what is
    right of the diagonal is multiplied. */
 static int64_t work(int64_t i, int64_t rows, int is_lower, int gets_shorter) {
-    return (is_lower ? (i * ROWS + ROWS + COLUMNS - 1) / COLUMNS : 1) * (gets_shorter ? rows - i : 1);
+    int64_t columns = is_lower ? (i * ROWS + ROWS + COLUMNS - 1) / COLUMNS : 1;
+    return columns * (gets_shorter ? rows - i : 1);
 }
 
 /* The rows, or else the columns, of one of several parts, in whole tiles, about equal in work. */
-static Range share(int64_t number, int64_t unit, int part, int parts, int is_lower, int gets_shorter) {
+static Range share(int64_t number, int64_t unit, int part, int parts, int is_lower,
+                   int gets_shorter) {
     int64_t units = (number + unit - 1) / unit, all = 0, done = 0;
     for (int64_t i = 0; i < units; i++) all += work(i, units, is_lower, gets_shorter);
     Range range = {0, 0};
