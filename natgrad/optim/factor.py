@@ -81,9 +81,9 @@ def start(X: Tensor, rank: int) -> FisherFactor:
     Directions that X does not reach are filled up with any orthonormal ones. X must not be zero,
     and rank < D.
     """
-    covariance_scale = squared_frobenius_norm(X) / X.shape[0]
-    # tr(X^T X) = 1, so that nothing below over- or underflows.
-    X = X / math.sqrt(covariance_scale * X.shape[0])
+    norm = math.sqrt(squared_frobenius_norm(X))
+    covariance_scale = norm**2 / X.shape[0]
+    X = X / norm  # tr(X^T X) = 1, so that nothing below over- or underflows
     if min(X.shape) > MAX_START_SIZE:
         X = _sums_of_rows(X, MAX_START_SIZE)
     num_rows, num_columns = X.shape
