@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from natgrad.optim.matrix import METHODS, OPTIONS_OF_FISHER, learning_rate, max_change
 from natgrad.optim.online import check_options
+from natgrad.optim.simple import check_alpha
 
 
 def list_of_groups(groups: object) -> list[Any]:
@@ -75,5 +76,5 @@ def check_group(group: Mapping[str, Any], known: set[str]) -> None:
     for rank in ("rank_in", "rank_out"):
         options = {name: group[name] for name in OPTIONS_OF_FISHER}
         check_options(group[rank], **options, rank_name=rank)
-    if group["method"] == "simple" and not group["alpha"] > 0.0:
-        raise ValueError(f"the simple method needs alpha > 0, but got {group['alpha']}")
+    if group["method"] == "simple":
+        check_alpha(group["alpha"])

@@ -38,6 +38,7 @@ from natgrad.optim.rows import (
 
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 1e4  # how much round-off may be amplified before the computation goes to float64
+MIN_ALPHA = 1e-30  # below it, what is inverted leaves even float64's range
 MIN_SQUARED_NORM = 1e-30  # of X: below it, one over it, or its parts, leave float32's range
 MAX_NORM_LOSS = 400.0  # how much round-off may be amplified in ||X_hat||^2 before X_hat is formed
 
@@ -56,8 +57,6 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
     True
     """
     wide = as_rows("precondition_simple", X)
-    if not is_number(alpha):
-        raise TypeError(f"precondition_simple takes a number for alpha, but got {alpha!r}")
     with full_precision(X):
         rows = simple_rows(wide, alpha, is_formed=True)
         return (rows.hat() * rows.gamma).to(X.dtype)
@@ -65,11 +64,7 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
 
 def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
     """Return the preconditioned X (N, D), formed where N >= D, or where it `is_formed` anyway."""
-    if not alpha > 0.0:
-        raise ValueError(
-            "the simple method needs alpha > 0, as the Fisher matrix of N - 1 samples "
-            f"may be singular; got {alpha}"
-        )
+    check_alpha(alpha)
     num_rows, num_columns = X.shape
     if num_rows <= 1:
         return PlainRows(X)
@@ -95,6 +90,15 @@ def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
     if not is_exact and condition > MAX_LOSS * float(inverse_b.min()):
         return _in_float64(X, alpha)
     return DenseRows(X, squared_norm, Q / inverse_b.unsqueeze(1))
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise ValueError for an alpha that leaves nothing to invert."""
+    if not (is_number(alpha) and alpha >= MIN_ALPHA):
+        raise ValueError(
+            f"the simple method needs alpha > 0, and not below {MIN_ALPHA:g}, as the Fisher matrix "
+            f"of N - 1 samples may be singular; but got {alpha!r}"
+        )
 
 
 def _in_float64(X: Tensor, alpha: float) -> Rows:

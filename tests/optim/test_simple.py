@@ -127,16 +127,10 @@ def test_zero_rows_stay_zero() -> None:
         assert X_bar[1::2].all()
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan")])
-def test_alpha_that_is_not_positive_is_refused(alpha: float) -> None:
-    with pytest.raises(ValueError, match=f"needs alpha > 0.*singular; got {alpha}"):
+@pytest.mark.parametrize("alpha", [0.0, 1e-300, -1.0, float("nan"), "4", None])
+def test_alpha_that_is_not_positive_is_refused(alpha: Any) -> None:
+    with pytest.raises(ValueError, match=f"needs alpha > 0.*singular; but got {alpha!r}"):
         precondition_simple(torch.ones(3, 2), alpha)
-
-
-@pytest.mark.parametrize("alpha", ["4", None, torch.ones(2)])
-def test_alpha_that_is_no_number_is_refused(alpha: Any) -> None:
-    with pytest.raises(TypeError, match=r"takes a number for alpha, but got ('4'|None|tensor)"):
-        precondition_simple(torch.ones(3, 2), alpha=alpha)
 
 
 def test_what_is_not_a_matrix_is_refused_with_advice() -> None:
