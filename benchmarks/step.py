@@ -163,7 +163,7 @@ def check_kernels() -> None:
         load_kernels()
     except KernelsError as error:
         raise ValueError(
-            f"{error}, or measure without them: python -m benchmarks.step --no-native"
+            f"{error}; or measure without them: python -m benchmarks.step --no-native"
         ) from error
 
 

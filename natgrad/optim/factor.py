@@ -44,6 +44,7 @@ MAX_LOSS = 40.0
 # Of an element of R R^T - I, in units of sqrt(eps): above it, R is repaired (1e-4 in float32).
 MAX_NON_ORTHOGONALITY = 0.3
 MAX_START_SIZE = 1024  # the largest eigenproblem that a start may solve
+MIN_LEFT = 1e-3  # of tr(X^T X), which sums of rows keep in the mean: below it, they have cancelled
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,8 @@ def start(X: Tensor, rank: int) -> FisherFactor:
     """
     norm = math.sqrt(squared_frobenius_norm(X))
     covariance_scale = norm**2 / X.shape[0]
-    X = X / norm  # tr(X^T X) = 1, so that nothing below over- or underflows
-    if min(X.shape) > MAX_START_SIZE:
-        X = _sums_of_rows(X, MAX_START_SIZE)
+    # tr(X^T X) = 1, so that nothing below over- or underflows.
+    X = X / norm if min(X.shape) <= MAX_START_SIZE else _sums_of_rows(X, MAX_START_SIZE, norm)
     num_rows, num_columns = X.shape
     is_wide = num_rows < num_columns
     # In float64: in float32, LAPACK may fail or return NaN where many rows are zero.
@@ -106,23 +106,25 @@ def start(X: Tensor, rank: int) -> FisherFactor:
     return FisherFactor(R, d * covariance_scale, rho * covariance_scale)
 
 
-def _sums_of_rows(X: Tensor, num_sums: int) -> Tensor:
-    """Return so many sums of rows, whose covariance is that of X in expectation, with its trace.
+def _sums_of_rows(X: Tensor, num_sums: int, norm: float) -> Tensor:
+    """Return so many sums of rows, scaled to the norm 1; `norm` is that of X.
 
-    Each row goes, with a sign, into one sum, and both are drawn: some of the rows alone might leave
-    out just those that are not zero, as of sequences with a loss on their last frame.
+    Their covariance is that of X in expectation, but for the scale. Each row goes, with a sign,
+    into one sum, and both are drawn: some of the rows alone might leave out just those that are not
+    zero, as of sequences with a loss on their last frame.
     """
     generator = torch.Generator().manual_seed(0)
-    order = torch.randperm(X.shape[0], generator=generator)
-    signs = torch.randint(2, (X.shape[0],), generator=generator) * 2 - 1
-    X = X[order.to(X.device)] * signs.to(X).unsqueeze(1)
-    sums, *others = X.split(num_sums)
-    for part in others:
-        sums[: part.shape[0]] += part
-    if not sums.any():  # two rows that are the same, say, have had the bad luck to meet
+    order = torch.randperm(X.shape[0], generator=generator).to(X.device)
+    signs = torch.randint(2, (X.shape[0],), generator=generator).to(X) * 2.0 - 1.0
+    sums = X.new_zeros(num_sums, X.shape[1])
+    for rows, sign in zip(order.split(num_sums), signs.split(num_sums), strict=True):
+        sums[: len(rows)].addcmul_(X[rows], (sign / norm).unsqueeze(1))
+    squared_norm = squared_frobenius_norm(sums)
+    if squared_norm < MIN_LEFT:  # two rows that are alike, say, have had the bad luck to meet
         largest = int(torch.linalg.vector_norm(X, dim=1).argmax())
-        sums = X[largest : largest + 1]
-    unit: Tensor = sums / math.sqrt(squared_frobenius_norm(sums))
+        sums = X[largest : largest + 1] / norm
+        squared_norm = squared_frobenius_norm(sums)
+    unit: Tensor = sums / math.sqrt(squared_norm)
     return unit
 
 

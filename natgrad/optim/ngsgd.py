@@ -137,15 +137,14 @@ class NGSGD(torch.optim.Optimizer):
         for layer, name in layers:
             self._tap(layer, name, self.param_groups[-1])
         if self._pass.fused:
-            tapped = {parameter for layer, _ in layers for parameter in layer.parameters()}
             self._handles += [
                 refuse_bad_gradient(parameter, self._name(parameter), self._pass)
-                for parameter in members - tapped
-                if parameter.requires_grad
+                for parameter in param_group["params"]
+                if parameter.is_floating_point() or parameter.is_complex()
             ]
 
     def _name(self, parameter: Tensor) -> str:
-        return self._names.get(parameter, "of an added group")
+        return self._names.get(parameter, "(of an added group)")
 
     def _know(self, model: nn.Module) -> None:
         taken = set(self._modules.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import weakref
 
+import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
@@ -41,13 +42,19 @@ def bad_gradient(parameter: Tensor, name: str) -> str | None:
 def refuse_bad_gradient(parameter: Tensor, name: str, shared: Pass) -> RemovableHandle:
     """Let a backward pass that has brought a bad gradient change no layer that it comes to later.
 
-    Of layers that are tapped, it is their rows that tell; this is for all other parameters.
+    Of layers that are tapped it is mostly their rows that tell; this is for what they do not see.
     """
     reference = weakref.ref(shared)  # the parameter may outlive its optimizer
+    requires_grad = parameter.requires_grad
 
     def look_at(parameter: Tensor) -> None:
         shared = reference()
         if shared is not None and shared.refused is None:
             shared.refused = bad_gradient(parameter, name)
 
-    return parameter.register_post_accumulate_grad_hook(look_at)  # type: ignore[no-any-return]
+    with torch._C.DisableTorchFunctionSubclass():  # lazy parameters would refuse
+        parameter.requires_grad_(True)  # a frozen one would, too, and may be thawed
+        handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(look_at)
+        parameter.requires_grad_(requires_grad)
+    weakref.finalize(shared, handle.remove).atexit = False
+    return handle

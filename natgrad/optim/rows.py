@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor
@@ -35,11 +36,13 @@ def as_rows(name: str, X: Tensor) -> Tensor:
 
 def is_number(value: object) -> bool:
     """Whether a value is one number: text, None and tensors of several numbers are not."""
-    try:
-        float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):
+    if not isinstance(value, SupportsFloat):
         return False
-    return not isinstance(value, str | bytes)
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return False
+    return True
 
 
 class NonFiniteError(FloatingPointError):

@@ -38,7 +38,7 @@ from natgrad.optim.rows import (
 
 GRAM_STRIP = 128  # rows: X X^T is symmetric, and only the strips below its diagonal are computed
 MAX_LOSS = 1e4  # how much round-off may be amplified before the computation goes to float64
-MIN_ALPHA = 1e-30  # below it, what is inverted leaves even float64's range
+MIN_ALPHA = 1e-30  # far below it, what is inverted leaves even float64's range
 MIN_SQUARED_NORM = 1e-30  # of X: below it, one over it, or its parts, leave float32's range
 MAX_NORM_LOSS = 400.0  # how much round-off may be amplified in ||X_hat||^2 before X_hat is formed
 
@@ -63,7 +63,7 @@ def precondition_simple(X: Tensor, alpha: float = 4.0) -> Tensor:
 
 
 def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
-    """Return the preconditioned X (N, D), formed where N >= D, or where it `is_formed` anyway."""
+    """Return the preconditioned X (N, D); if it `is_formed`, it is needed as a matrix."""
     check_alpha(alpha)
     num_rows, num_columns = X.shape
     if num_rows <= 1:
@@ -72,7 +72,9 @@ def simple_rows(X: Tensor, alpha: float, is_formed: bool = False) -> Rows:
     is_exact = X.dtype == torch.float64
     if not is_exact and condition > MAX_LOSS:
         return _in_float64(X, alpha)
-    is_wide = num_rows < num_columns
+    # Where N = D, row space has its digits in float64, and column space sees in float32 that it
+    # has lost them.
+    is_wide = num_rows < num_columns or (is_exact and num_rows == num_columns)
     gram = lower_gram(X if is_wide else X.t())
     squared_norm = gram.diagonal().sum(dtype=torch.float64).item()  # spares a pass over X
     if not math.isfinite(squared_norm):

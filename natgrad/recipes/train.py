@@ -119,8 +119,8 @@ def train(config: TrainConfig, on_event: OnEvent | None = None) -> Path:
         # What would fail later, and leave a configuration behind.
         check_beginning(config.network, examples)
         check_held_out(examples)
-        if compiles_here:
-            compile_kernels(", or leave the key out, which only makes training faster")
+        if compiles_here and not run.config.exists():
+            compile_kernels("; or leave the key out, which only makes training faster")
     with run.drive():
         run.keep_config(to_mapping(config), FREE_TABLES, ADDED)
         log = EventLog(run.events)

@@ -51,7 +51,7 @@ def message() -> str:
         monkeypatch.setattr(kernels_file, "_loaded", None)
         with pytest.raises(RuntimeError) as error:
             use_native_kernels()
-    assert "or leave out use_native_kernels()" in str(error.value)
+    assert "; or leave out use_native_kernels()" in str(error.value)
     return str(error.value)
 
 
@@ -116,7 +116,7 @@ def test_without_a_compiler_the_error_says_how_to_get_one(
     monkeypatch.setenv("CC", str(tmp_path))
     assert f"CC={tmp_path} is no program that can be run: install" in message()
     monkeypatch.setenv("CC", "gcc '-O2")
-    assert "cannot be read: No closing quotation. Mend it, or unset CC, or leave" in message()
+    assert "cannot be read: No closing quotation. Mend it, or unset CC; or leave" in message()
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF, and no more")
     program.chmod(0o755)

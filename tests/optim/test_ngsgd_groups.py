@@ -208,6 +208,8 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"alpha": -0.5}, "alpha must be .*got -0.5"),
     ({"alpha": math.nan}, "alpha must be .*got nan"),
     ({"alpha": None}, "alpha must be .*got None"),
+    ({"alpha": 10**400}, "alpha must be .*got 1000"),
+    ({"alpha": bytearray(b"4")}, "alpha must be .*got bytearray"),
     ({"alpha": "4"}, "alpha must be .*got '4'"),
     ({"alpha": torch.ones(2)}, r"alpha must be .*got tensor\(\[1., 1.\]\)"),
     ({"alpha": 0.0, "method": "simple"}, "simple method needs alpha > 0, .* but got 0.0"),

@@ -321,6 +321,17 @@ def test_layer_without_bias_gives_plain_gradients_where_they_are_asked_for(
     assert optimizer.layer_statistics()[type(model).__name__]["num_minibatches"] == 0
 
 
+@fused_or_not
+def test_plain_layer_that_takes_shape_later_learns_with_the_others(fused: bool) -> None:
+    model = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Linear(8, 4))
+    optimizer = NGSGD(model, **OPTIONS, fused=fused)
+    model(torch.randn(5, 6))
+    before = bits(model[1].weight)
+    model(torch.randn(5, 6)).square().sum().backward()
+    optimizer.step()
+    assert bits(model[1].weight) != before
+
+
 def test_lazy_layer_is_tapped_when_it_takes_shape() -> None:
     model = nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.LayerNorm(8), nn.LazyLinear(4)).double()
     optimizer = NGSGD(model, **OPTIONS)

@@ -362,13 +362,13 @@ def test_start_from_sums_of_rows_is_close_to_the_start_from_all(
     assert torch.equal(start(X, 10).R, some.R)  # what is drawn is always the same
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("other", [1.0, -1.0, 1.0 + 1e-7, -1.0 - 1e-7])
 def test_start_from_rows_that_cancel_knows_their_direction(
-    sign: float, monkeypatch: pytest.MonkeyPatch
+    other: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(factor_module, "MAX_START_SIZE", 1)
     row = minibatch("iid", 1, 6, seed=0)
-    factor = start(torch.cat([row, sign * row]), 3)
+    factor = start(torch.cat([row, other * row]), 3)
     assert_valid(factor)
     assert abs(float(factor.R[0] @ row[0])) == pytest.approx(float(row.norm()))
     assert factor.trace == pytest.approx(float(row.square().sum()), rel=1e-2)

@@ -150,6 +150,26 @@ def test_run_that_has_begun_is_not_told_to_leave_the_key_out(
 
 
 @needs_compiler
+@pytest.mark.parametrize("use", [False, True])
+def test_run_that_ended_as_it_began_keeps_to_its_choice(
+    use: bool, examples: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def cut(event: dict[str, Any]) -> None:
+        raise Cut
+
+    with pytest.raises(Cut):
+        train(config_of(tmp_path, examples, use), on_event=cut)
+    request.getfixturevalue("no_compiler")
+    was = rf"training\.native_kernels was {str(use).lower()} and is {str(not use).lower()}"
+    with pytest.raises(ConfigError, match=was):
+        train(config_of(tmp_path, examples, not use))
+    if use:
+        with pytest.raises(ConfigError, match=TOLD) as error:
+            train(config_of(tmp_path, examples, True))
+        assert "leave" not in str(error.value)
+
+
+@needs_compiler
 def test_run_that_began_without_is_not_told_to_install_a_compiler(
     examples: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

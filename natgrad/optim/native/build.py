@@ -101,7 +101,8 @@ def _compiler() -> list[str]:
     )
     raise KernelsError(
         "the native kernels are C code that is compiled for this processor when they are first "
-        f"used, but {missing}: install a C compiler (on Debian: apt install gcc), name yours in CC"
+        f"used, but {missing}: install a C compiler (on Debian: apt install gcc), or name yours in "
+        "CC"
     )
 
 
@@ -123,7 +124,8 @@ def _compile(compiler: list[str], library: Path) -> None:
     raise KernelsError(
         f"the native kernels could not be compiled by '{shlex.join(command)}', which said:\n"
         f"{_beginning(done.stderr + done.stdout)}\n"
-        "Mend what it says, name another C compiler in CC (gcc 11 or newer, or clang with OpenMP)"
+        "Mend what it says, or name another C compiler in CC (gcc 11 or newer, or clang with "
+        "OpenMP)"
     )
 
 

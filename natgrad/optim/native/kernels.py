@@ -219,7 +219,7 @@ def use_native_kernels(use: bool = True) -> None:
         _in_use = load_kernels() if use else None
     except KernelsError as error:
         raise RuntimeError(
-            f"{error}, or leave out use_native_kernels(), which only makes training faster"
+            f"{error}; or leave out use_native_kernels(), which only makes training faster"
         ) from error
 
 
