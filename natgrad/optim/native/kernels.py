@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch.nn import Parameter
 
 from natgrad.optim.native.build import KernelsError, library_file
 
+PRODUCT_CALL = struct.Struct("@14qf2i")  # as product.c declares it
 PLAIN = (Tensor, Parameter)  # of others, as tensors in pieces on several machines, torch knows
 # With fewer multiplications, torch's BLAS is faster: a call takes 4 us here, and 2 there.
 MIN_MULTIPLICATIONS = 2**18
@@ -38,13 +40,9 @@ class Kernels:
     def _declare(self, functions: ctypes.CDLL) -> None:
         number, memory = ctypes.c_int64, ctypes.c_void_p
         real, count = ctypes.c_float, ctypes.c_int
-        matrix = (memory, number, number)
-        result = (memory, number, memory, number, memory)
         self._product = functions.natgrad_product
         self._product.restype = None
-        self._product.argtypes = (
-            number, number, number, real, *matrix, *matrix, *result, count, count,
-        )  # fmt: skip
+        self._product.argtypes = (ctypes.c_char_p,)  # of a PRODUCT_CALL
         self._eigen_memory = functions.natgrad_eigen_memory
         self._eigen_memory.restype = number
         self._eigen_memory.argtypes = (number,)
@@ -108,14 +106,14 @@ class Kernels:
         if out is None:
             out = left.new_empty(num_rows, num_columns)
         num_useful = num_rows * num_columns * depth // MIN_MULTIPLICATIONS_PER_THREAD
-        self._product(
-            num_rows, num_columns, depth, alpha,
+        self._product(PRODUCT_CALL.pack(
+            num_rows, num_columns, depth,
             left.data_ptr(), *left.stride(), right.data_ptr(), *right.stride(),
-            None if added is None else added.data_ptr(),
+            0 if added is None else added.data_ptr(),
             added.stride(0) if added is not None and added.dim() == 2 else 0,
-            out.data_ptr(), out.stride(0), None if last is None else last.data_ptr(),
-            is_lower, _num_threads(num_useful),
-        )  # fmt: skip
+            out.data_ptr(), out.stride(0), 0 if last is None else last.data_ptr(),
+            alpha, is_lower, _num_threads(num_useful),
+        ))  # fmt: skip
         if last is not None:  # autograd looks at versions, if it has kept what was there
             increment_version((out, last))
         elif not is_new:

@@ -274,12 +274,24 @@ void product(int64_t rows, int64_t columns, int64_t depth, Matrix left, Matrix r
     }
 }
 
-/* What Python calls. */
-void natgrad_product(int64_t rows, int64_t columns, int64_t depth, float alpha, const float *left,
-                     int64_t left_row, int64_t left_column, const float *right, int64_t right_row,
-                     int64_t right_column, const float *added, int64_t added_row, float *out,
-                     int64_t out_row, float *last, int part, int threads) {
-    Target target = {alpha, added, added_row, out, out_row, last, part};
-    product(rows, columns, depth, (Matrix){left, left_row, left_column, NOWHERE},
-            (Matrix){right, right_row, right_column, NOWHERE}, target, threads);
+/* What Python calls: one argument, as to convert each takes it longer than to pack all. */
+typedef struct {
+    int64_t rows, columns, depth;
+    const float *left;
+    int64_t left_row, left_column;
+    const float *right;
+    int64_t right_row, right_column;
+    const float *added;
+    int64_t added_row;
+    float *out;
+    int64_t out_row;
+    float *last;
+    float alpha;
+    int32_t part, threads;
+} Call;
+
+void natgrad_product(const Call *c) {
+    Target target = {c->alpha, c->added, c->added_row, c->out, c->out_row, c->last, c->part};
+    product(c->rows, c->columns, c->depth, (Matrix){c->left, c->left_row, c->left_column, NOWHERE},
+            (Matrix){c->right, c->right_row, c->right_column, NOWHERE}, target, c->threads);
 }
