@@ -14,7 +14,7 @@ from natgrad.optim.native.build import KernelsError, library_file
 
 PRODUCT_CALL = struct.Struct("@14qf2i")  # as product.c declares it
 PLAIN = (Tensor, Parameter)  # of others, as tensors in pieces on several machines, torch knows
-# With fewer multiplications, torch's BLAS is faster: a call takes 4 us here, and 2 there.
+# With fewer multiplications, torch's BLAS is faster: a call takes 3 us here, and 2 there.
 MIN_MULTIPLICATIONS = 2**18
 # With fewer for each, threads take longer to begin and to end than they save.
 MIN_MULTIPLICATIONS_PER_THREAD = 2**19
